@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from merlot.spec.manifest import problems as manifest_problems
-from merlot.spec.manifest.problems import Problem
+from merlot.spec.manifest.problems import ManifestProblem
 from merlot.spec.pod_template import PodTemplate
 from merlot_operator.config import Config
 
@@ -25,7 +25,7 @@ TEMPLATE = "podTemplate"
 Json = Mapping[str, Any]
 
 
-def problems(spec: Json, config: Config) -> Iterator[Problem]:
+def problems(spec: Json, config: Config) -> Iterator[ManifestProblem]:
     """Yield the fields that a declared Table may not set, each with the chart's value that would allow it."""
     for role in ROLES:
         template = _template(spec, role)
@@ -38,11 +38,11 @@ def problems(spec: Json, config: Config) -> Iterator[Problem]:
     yield from _secret_problems("spec.ingestion.stream.secretRef", stream.get("secretRef"), config)
 
 
-def _secret_problems(path: str, name: str | None, config: Config) -> Iterator[Problem]:
+def _secret_problems(path: str, name: str | None, config: Config) -> Iterator[ManifestProblem]:
     if name and not any(fnmatchcase(name, pattern) for pattern in config.table_secrets):
         names = " or ".join(config.table_secrets) or "none"
         text = f'Tables may name Secrets called {names}, not "{name}"; deepStore.tableSecrets of the chart says so'
-        yield Problem(path, text)
+        yield ManifestProblem(path, text)
 
 
 def allowed(template: Json | None, role: str, config: Config) -> Json | None:
@@ -69,7 +69,7 @@ def _template(spec: Json, role: str) -> Json | None:
     return template
 
 
-def _template_problems(template: Json, role: str) -> Iterator[Problem]:
+def _template_problems(template: Json, role: str) -> Iterator[ManifestProblem]:
     """Yield the problem of the template as a whole first, which says what would allow it: a condition's message may be
     cut."""
     reasons = [(f".{problem.path}", problem.message) for problem in _unsound(template)]
@@ -78,10 +78,10 @@ def _template_problems(template: Json, role: str) -> Iterator[Problem]:
         reasons = [(f".{manifest_problems.path_of(path)}", text) for path in _foreign_containers(template, role)]
     if reasons:
         reasons.insert(0, ("", "Tables may say this only with podTemplates.unrestricted of the chart"))
-    yield from (Problem(f"spec.tenants.{role}.{TEMPLATE}{path}", text) for path, text in reasons)
+    yield from (ManifestProblem(f"spec.tenants.{role}.{TEMPLATE}{path}", text) for path, text in reasons)
 
 
-def _unsound(template: Json) -> list[Problem]:
+def _unsound(template: Json) -> list[ManifestProblem]:
     try:
         PodTemplate.model_validate(template, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from merlot.errors import InvalidInputError, MerlotError, first_line
-from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, Stretch, check_stretch
+from merlot.ingest.batch import NO_BOUND_MS, BadRowsError, RowSelection, check_stretch
 from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
@@ -177,12 +177,12 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
             spark.stop()
 
 
-def _stretch(chosen: argparse.Namespace) -> Stretch:
+def _stretch(chosen: argparse.Namespace) -> RowSelection:
     if chosen.from_ms is None and chosen.to_ms is None:
-        return Stretch(name_suffix=chosen.name_suffix)
+        return RowSelection(name_suffix=chosen.name_suffix)
     start_ms = -NO_BOUND_MS if chosen.from_ms is None else chosen.from_ms
     end_ms = NO_BOUND_MS if chosen.to_ms is None else chosen.to_ms
-    return Stretch(window=(start_ms, end_ms), name_suffix=chosen.name_suffix)
+    return RowSelection(window=(start_ms, end_ms), name_suffix=chosen.name_suffix)
 
 
 def _pairs(texts: Sequence[str]) -> dict[str, str]:

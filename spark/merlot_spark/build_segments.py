@@ -26,7 +26,7 @@ from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import FLAG
 from merlot.cluster.segments.rounding import instant_text, smallest_window
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
-from merlot.ingest.batch import EVERYTHING, Stretch, beside, check_bad_rows, check_stretch, source_text
+from merlot.ingest.batch import EVERYTHING, RowSelection, beside, check_bad_rows, check_stretch, source_text
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.shape import Shape, shape_of
 from merlot.spec.table import PushType, Table
@@ -57,7 +57,7 @@ class JobOptions:
     custom_map: Mapping[str, str] | None = None
     """Custom map for every record, e.g. where the rows came from."""
     show_progress: bool = False
-    stretch: Stretch = EVERYTHING
+    stretch: RowSelection = EVERYTHING
     """Window of the rows to take, and suffix of the segments' names."""
     publish_patience_s: float = 180.0
     """Seconds for which a controller may be away or busy deleting files of the same names (three of its looks at them),

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Column
+from merlot.merge.columns import MergeColumn
 from merlot.merge.order import list_codes, order_codes, order_of
 from merlot.segment.build.coding import code
 from merlot.segment.build.rows import BuildColumn, stored_column
@@ -34,7 +34,7 @@ class GroupRows:
     """Rows of one segment."""
 
     key: Key
-    lot: Sequence[Column]
+    lot: Sequence[MergeColumn]
     place: slice
     """Positions of the rows in the columns of the lot."""
     part: tuple[int, int]
@@ -117,10 +117,10 @@ def _counts(keys: Sequence[NDArray[np.int32]]) -> Mapping[Key, int]:
     return {tuple(int(key[start]) for key in keys): stop - start for start, stop in itertools.pairwise(bounds)}
 
 
-def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> Column:
+def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> MergeColumn:
     stored = stored_column(field, rows)
     coded = code(field.type, stored.values)
-    return Column(
+    return MergeColumn(
         field=field,
         num_rows=stored.num_docs,
         values=coded.values,
@@ -131,7 +131,9 @@ def _coded(field: FieldSpec, rows: pa.ChunkedArray) -> Column:
     )
 
 
-def _order(keys: Sequence[NDArray[np.int32]], columns: Sequence[Column], spec: TableSpec) -> NDArray[np.uint32] | None:
+def _order(
+    keys: Sequence[NDArray[np.int32]], columns: Sequence[MergeColumn], spec: TableSpec
+) -> NDArray[np.uint32] | None:
     """Return the positions of the rows in their order, or None if they are in it. Rows that are equal in this order are
     equal in everything that a segment stores of them: -0.0 comes before 0.0, and a null before a value that is its
     default."""
@@ -150,7 +152,7 @@ def _order(keys: Sequence[NDArray[np.int32]], columns: Sequence[Column], spec: T
     return order_of(words)
 
 
-def _codes(column: Column) -> tuple[NDArray[np.unsignedinteger], int]:
+def _codes(column: MergeColumn) -> tuple[NDArray[np.unsignedinteger], int]:
     """Return numbers in the order of the values, null first."""
     codes, cardinality = order_codes(column) if column.offsets is None else list_codes(column)
     if column.nulls is None:

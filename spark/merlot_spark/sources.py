@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.source import names, plan, reader
-from merlot.ingest.source.plan import Piece, Request, SourcePlan
+from merlot.ingest.source.plan import Request, SourcePiece, SourcePlan
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
@@ -126,7 +126,7 @@ def _check_is_by_row(tried: DataFrame) -> None:
         )
 
 
-def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
+def _pieces_of(batches: Iterator[pa.RecordBatch]) -> Iterator[SourcePiece]:
     for batch in batches:
         yield from map(pickle.loads, batch.column(PIECE).to_pylist())
 

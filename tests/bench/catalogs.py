@@ -18,7 +18,7 @@ from tests.bench.metastore import COLUMNS
 
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import open_segments
-from merlot.cluster.consuming.transactions import Begin, End, Sealed
+from merlot.cluster.consuming.transactions import Begin, End, SealedSegment
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
@@ -92,7 +92,7 @@ class Bench:
         end = opened.start_offset + 1000
         proposed = End(segment=opened.name, offset=end, sealer=SERVER, now_ms=NOW_MS)
         mutate(self.store, self.table, lambda view: transactions.propose_end(view, proposed), previous=previous)
-        sealed = Sealed(
+        sealed = SealedSegment(
             segment=opened.name,
             start_offset=opened.start_offset,
             end_offset=end,

@@ -32,7 +32,7 @@ from tests.bench.report import ROOT, Case, publish
 from tests.bench.segment_build import FLIGHT_METRICS, SSB_METRICS, flights, schema_of
 from tests.bench.ssb_data import generate
 
-from merlot.merge.plan import Aggregation, MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan, MetricAggregation
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -152,7 +152,7 @@ def _rollup(*keys: str) -> Job:
     """Of the keys and metrics alone: what a rollup erases is left out on both sides."""
 
     def work(inputs: Path, output: Path) -> None:
-        plan = _ssb_plan(inputs, merge_type=MergeType.ROLLUP, indexing=IndexingSpec(sorted_columns=keys[:1]))
+        plan = _ssb_plan(inputs, merge_type=MergeMode.ROLLUP, indexing=IndexingSpec(sorted_columns=keys[:1]))
         kept = tuple(one for one in plan.schema.fields if one.name in (*keys, *SSB_METRICS))
         _merge(inputs, output, replace(plan, schema=TableSchema(fields=kept)))
 
@@ -237,7 +237,7 @@ def _months(**more: Any) -> Job:
 def _month_sums() -> Job:
     names = {"time_hour", "carrier", "origin", *FLIGHT_METRICS}
     erased = frozenset(one for one in FLIGHT_COLUMNS if one not in names)
-    return _months(merge_type=MergeType.ROLLUP, round_period=periods.parse("1d"), erased=erased)
+    return _months(merge_type=MergeMode.ROLLUP, round_period=periods.parse("1d"), erased=erased)
 
 
 def _sketches(kind: str, directory: Path, rows: int) -> str:
@@ -256,8 +256,8 @@ def _sketches(kind: str, directory: Path, rows: int) -> str:
 
 
 def _sketch_rollup(function: str) -> Job:
-    how = {"sketch": Aggregation(function=function)}
-    plan = MergePlan(table="sketches", schema=SKETCH_SCHEMA, merge_type=MergeType.ROLLUP, aggregations=how)
+    how = {"sketch": MetricAggregation(function=function)}
+    plan = MergePlan(table="sketches", schema=SKETCH_SCHEMA, merge_type=MergeMode.ROLLUP, aggregations=how)
     return lambda inputs, output: _merge(inputs, output, plan)
 
 

@@ -20,7 +20,7 @@ from merlot.cluster import paths
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.commits import commit_segment, propose_end
 from merlot.cluster.consuming.partitions import open_segments
-from merlot.cluster.consuming.transactions import Begin, End, Sealed
+from merlot.cluster.consuming.transactions import Begin, End, SealedSegment
 from merlot.cluster.records import RootRecord
 from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
 from merlot.cluster.segments.transaction import Assign, mutate
@@ -64,7 +64,7 @@ class Bench:
         opened = open_segments(self.written)[partition]
         end = opened.start_offset + NUM_ROWS
         file = record(partition).model_copy(update={"name": opened.name, "columns": COLUMNS})
-        sealed = Sealed(
+        sealed = SealedSegment(
             segment=opened.name,
             start_offset=opened.start_offset,
             end_offset=end,

@@ -20,7 +20,7 @@ from tests.bench.report import Case
 
 from merlot.query.context import ExecutionContext
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 
 INVALID = 0.2
@@ -56,7 +56,7 @@ def main() -> None:
     is_valid = np.random.default_rng(7).random(rows) >= INVALID
     size = -(-rows // len(whole.segments))
     partly: list[Segment] = [
-        PartlyValid(segment, SomeDocs(words_of(is_valid[number * size : (number + 1) * size])))
+        SegmentView(segment, SomeDocs(words_of(is_valid[number * size : (number + 1) * size])))
         for number, segment in enumerate(whole.segments)
     ]
     upserted = replace(whole, segments=partly)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from merlot.cluster.fence import Fence, Fenced, SupersededError, parse, take
+from merlot.cluster.fence import Fence, Fenced, WriterSupersededError, parse, take
 from merlot.cluster.records import OperatorRecord
 from merlot.errors import InvalidInputError
 from merlot.metastore.protocol import Create, Metastore
@@ -42,7 +42,7 @@ def test_whoever_came_before_writes_nothing_any_more(tmp_path: Path) -> None:
         lambda: first.delete("/a"),
         lambda: first.multi([Create("/b", b"")]),
     ):
-        with pytest.raises(SupersededError, match="holder=second"):
+        with pytest.raises(WriterSupersededError, match="holder=second"):
             write()
     assert (plain.get("/b"), second.put("/a", b"3", 0)) == (None, 1)
     plain.close()
@@ -52,7 +52,7 @@ def test_a_fence_that_is_gone_lets_nobody_through(tmp_path: Path) -> None:
     plain = SqliteMetastore(tmp_path / "meta.db")
     fenced = Fenced(plain, take(plain, NAMESPACE, OperatorRecord(holder="first")))
     plain.delete("/OPERATORS/n")
-    with pytest.raises(SupersededError, match="nobody"):
+    with pytest.raises(WriterSupersededError, match="nobody"):
         fenced.create("/a", b"")
     plain.close()
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from numbered_cases import each_case
 
 from merlot.errors import MerlotError
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan
 from merlot.merge.task import run
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import to_pinot_rows
@@ -456,7 +456,7 @@ class Bench:
             tasks.append(lambda: self._query(plans[-1], [segment, *self.others[:1]]))
         tasks.append(lambda: check_contents(segment))
         if chance.random() < 0.05:
-            merge_type = chance.choice((MergeType.CONCAT, MergeType.ROLLUP, MergeType.DEDUP))
+            merge_type = chance.choice((MergeMode.CONCAT, MergeMode.ROLLUP, MergeMode.DEDUP))
             tasks.append(lambda: self._merge(path, merge_type))
         return tasks
 
@@ -464,7 +464,7 @@ class Bench:
         kept = prune(logical.leaf, segments, SetStatistics(segments), SCHEMA)
         to_pinot_rows(reduce(logical, [execute(logical.leaf, kept.segments, self.context)], SCHEMA))
 
-    def _merge(self, path: Path, merge_type: MergeType) -> None:
+    def _merge(self, path: Path, merge_type: MergeMode) -> None:
         merge = MergePlan(table="t", schema=SCHEMA, indexing=INDEXING, time_column="at", merge_type=merge_type)
         for built in run(merge, [path], self.merged, lambda *_: None, lambda: False, 1 << 28):
             built.path.unlink()

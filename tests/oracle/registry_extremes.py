@@ -24,7 +24,7 @@ from wild_table import SCHEMA, wild
 
 from merlot import memory
 from merlot.aggregates import registry as aggregates
-from merlot.aggregates.function import Parameter
+from merlot.aggregates.function import AggregateParameter
 from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError
 from merlot.functions.registry import BY_NAME
@@ -131,7 +131,7 @@ def _stretched(argument: Argument, generator: random.Random) -> str:
     return generator.choice((*argument, "10000") if argument[0].lstrip("-").isdecimal() else argument)
 
 
-def _given(parameters: tuple[Parameter, ...], generator: random.Random) -> Iterator[tuple[str, ...]]:
+def _given(parameters: tuple[AggregateParameter, ...], generator: random.Random) -> Iterator[tuple[str, ...]]:
     """Arguments of an aggregate by the types that it takes: of constants each in turn."""
     for place in range(max(map(len, _CONSTANTS.values()))):
         arguments = []

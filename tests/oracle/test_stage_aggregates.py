@@ -17,7 +17,7 @@ from tests.budget import count, seed
 from wild_table import SCHEMA, wild
 
 from merlot.aggregates import registry
-from merlot.aggregates.function import AggregationFunction, Parameter
+from merlot.aggregates.function import AggregateParameter, AggregationFunction
 from merlot.aggregates.moments import MOMENTS
 from merlot.errors import MerlotError
 from merlot.values.types import TypeName
@@ -128,7 +128,9 @@ def _arguments(function: AggregationFunction, generator: random.Random) -> str:
     return ", ".join(found)
 
 
-def _column(parameter: Parameter, generator: random.Random, *, is_list: bool, is_moment: bool) -> tuple[str, TypeName]:
+def _column(
+    parameter: AggregateParameter, generator: random.Random, *, is_list: bool, is_moment: bool
+) -> tuple[str, TypeName]:
     if is_moment:
         return generator.choice(("s.j", "s.id")), TypeName.INT
     wanted: Sequence[TypeName] = sorted(parameter.takes - {TypeName.BYTES}, key=lambda one: one.value)

@@ -24,7 +24,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -95,7 +95,7 @@ class Controller:
             open_catalog_store=lambda uri: files,
             clock=self.clock,
         )
-        self.service = ControllerService(self.session, self.clock, places=Places(stores=AllowedStores(own=URI)))
+        self.service = ControllerService(self.session, self.clock, places=AllowedPlaces(stores=AllowedStores(own=URI)))
         self.service.recovery.open_files = lambda uri: files
         self.service.recovery.read = self._read
         place.timeline.after(place.weather.dice.randrange(2_000), partial(self._round, self._life), self)

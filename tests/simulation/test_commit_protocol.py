@@ -13,7 +13,7 @@ from tests.simulation.world import Planted, World
 
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import stream_segment
-from merlot.cluster.consuming.transactions import Sealed
+from merlot.cluster.consuming.transactions import SealedSegment
 from merlot.cluster.records import ConsumingStatus
 from merlot.cluster.segments.mutations import Mutation, PutSegments
 from merlot.cluster.segments.view import Bucket, TableView
@@ -53,7 +53,7 @@ def play(seeds: Sequence[int]) -> Played:
     return Played(num_commits, failures)
 
 
-def commit_unchecked(view: TableView, sealed: Sealed) -> list[Mutation]:
+def commit_unchecked(view: TableView, sealed: SealedSegment) -> list[Mutation]:
     """As if a commit did not look at what is agreed: whoever is late overwrites what was committed before."""
     record = stream_segment(view, sealed.segment)
     if record is None:

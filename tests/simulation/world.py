@@ -24,13 +24,13 @@ from merlot.cluster.consuming.partitions import chains, open_segments, segment_a
 from merlot.cluster.consuming.steps import (
     Action,
     Build,
-    Built,
     Commit,
     Download,
     Downloaded,
     Event,
     Failed,
-    Held,
+    FileBuilt,
+    HeldRows,
     Leave,
     Lost,
     Peers,
@@ -39,14 +39,14 @@ from merlot.cluster.consuming.steps import (
     Read,
     RowEnd,
     Seen,
+    SegmentSwitched,
     Switch,
-    Switched,
     TakeOver,
     Tick,
     Upload,
     Uploaded,
 )
-from merlot.cluster.consuming.transactions import Sealed
+from merlot.cluster.consuming.transactions import SealedSegment
 from merlot.cluster.records import AskedEnd, PositionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.draft import apply
 from merlot.cluster.segments.mutations import Mutation, PreconditionError
@@ -109,7 +109,7 @@ class Settings:
 class Planted:
     """Bugs, to see whether the simulation finds them."""
 
-    commit: Callable[[TableView, Sealed], list[Mutation]] = transactions.commit
+    commit: Callable[[TableView, SealedSegment], list[Mutation]] = transactions.commit
     drops_tail: bool = False
 
 
@@ -438,7 +438,7 @@ class World:
         match action:
             case Build():
                 rows = head_of(part, action.end_offset)
-                return Built(action.segment, content_crc(rows), len(rows))
+                return FileBuilt(action.segment, content_crc(rows), len(rows))
             case Switch():
                 return self.switch(server, part, action)
             case Leave():
@@ -487,14 +487,14 @@ class World:
                 sealed = self.sealed_by(server, action)
                 self.transact(lambda view: self.planted.commit(view, sealed))
 
-    def sealed_by(self, server: Server, action: Commit) -> Sealed:
+    def sealed_by(self, server: Server, action: Commit) -> SealedSegment:
         file = None
         if action.url is not None:
             rows = self.files[action.url]
             file = SegmentRecord(
                 name=action.segment, crc=action.crc, size_bytes=1, url=action.url, total_docs=len(rows)
             )
-        return Sealed(
+        return SealedSegment(
             segment=action.segment,
             start_offset=action.start_offset,
             end_offset=action.end_offset,
@@ -503,7 +503,7 @@ class World:
             now_ms=self.now,
         )
 
-    def switch(self, server: Server, part: Part, action: Switch) -> Switched:
+    def switch(self, server: Server, part: Part, action: Switch) -> SegmentSwitched:
         old, new = part.replica.record, action.record
         if action.keep:
             assert old.end_offset is not None
@@ -512,7 +512,7 @@ class World:
         offset = part.replica.held.offset if action.carry else new.start_offset
         tail = [row for row in part.rows if row[0] >= new.start_offset] if action.carry else []
         part.rows = [] if self.planted.drops_tail else tail
-        return Switched(new, held_of(part, offset, new.pinned or settings))
+        return SegmentSwitched(new, held_of(part, offset, new.pinned or settings))
 
     # The end
 
@@ -567,7 +567,7 @@ def head_of(part: Part, end_offset: int) -> tuple[Row, ...]:
     return tuple(row for row in part.rows if row[0] < end_offset)
 
 
-def held_of(part: Part, offset: int, settings: str) -> Held:
+def held_of(part: Part, offset: int, settings: str) -> HeldRows:
     limit = max_rows_of(settings)
     row_end = RowEnd(part.rows[limit - 1][0] + 1, limit) if limit and len(part.rows) >= limit else None
-    return Held(offset=offset, docs=len(part.rows), num_bytes=len(part.rows) * BYTES_OF_ROW, row_end=row_end)
+    return HeldRows(offset=offset, docs=len(part.rows), num_bytes=len(part.rows) * BYTES_OF_ROW, row_end=row_end)

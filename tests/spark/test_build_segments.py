@@ -21,7 +21,7 @@ from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.segments.condemned import condemn, pardon
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
-from merlot.ingest.batch import BadRowsError, Stretch
+from merlot.ingest.batch import BadRowsError, RowSelection
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
@@ -395,7 +395,7 @@ def test_a_window_that_cuts_a_day_is_not_published_in_its_place(
     window = (START_S * 1000, START_S * 1000 + 6 * 3_600_000)
 
     def publish_window(suffix: str) -> JobReport:
-        options = JobOptions(parallelism=2, stretch=Stretch(window=window, name_suffix=suffix))
+        options = JobOptions(parallelism=2, stretch=RowSelection(window=window, name_suffix=suffix))
         df = spark.read.parquet(str(source))
         return build_segments(df, table, deep_store=str(deep), controller_url=controller, options=options)
 
@@ -451,7 +451,7 @@ def test_a_backfill_builds_the_rows_of_its_window_under_names_of_its_own(
     table = table_of()
     day_ms = 86_400_000
     window = (START_S * 1000 + day_ms, START_S * 1000 + 2 * day_ms)
-    options = JobOptions(parallelism=1, stretch=Stretch(window=window, name_suffix="_b1"))
+    options = JobOptions(parallelism=1, stretch=RowSelection(window=window, name_suffix="_b1"))
     df = spark.read.parquet(str(source))
     report = build_segments(df, table, deep_store=str(deep), controller_url=None, options=options)
     assert (report.rows_in, report.rows_out + report.rows_outside) == (3000, 3000)

@@ -20,7 +20,7 @@ from tests.budget import count
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.testing.indexes import every_index
@@ -97,7 +97,7 @@ def _upserted(dataset: Dataset, folder: Path, indexings: Sequence[IndexingSpec])
 
 
 def _every_second(segment: ImmutableSegment) -> Segment:
-    return PartlyValid(segment, SomeDocs(words_of(np.arange(segment.num_docs) % 2 == 1)))
+    return SegmentView(segment, SomeDocs(words_of(np.arange(segment.num_docs) % 2 == 1)))
 
 
 def _whole(segment: ImmutableSegment) -> Segment:

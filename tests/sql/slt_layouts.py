@@ -36,7 +36,7 @@ from merlot.query.stages.engine_sql import engine_query
 from merlot.query.stages.leaves import cut
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import ParsedStatement, one_stage, parse, parse_statement
@@ -191,7 +191,7 @@ def upserted(datasets: Sequence[Dataset], folder: Path) -> Iterator[Layout]:
             for segment, is_valid in overwritten(dataset, folder):
                 if isinstance(segment, ImmutableSegment):
                     stack.callback(segment.close)
-                segments[dataset.name].append(PartlyValid(segment, SomeDocs(words_of(is_valid))))
+                segments[dataset.name].append(SegmentView(segment, SomeDocs(words_of(is_valid))))
         layout = InProcess(schemas, segments, parts=2)
         stack.callback(layout.close)
         yield layout

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from merlot.http import crowd
-from merlot.http.crowd import BUSY, LATE, Crowd
+from merlot.http.crowd import BUSY, LATE, ConnectionLimiter
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.server import HttpServer
 from merlot.testing.patience import PATIENCE_S
@@ -167,7 +167,7 @@ class Member:
 
 
 async def test_the_longest_idle_make_room_and_the_busy_do_not() -> None:
-    places = Crowd(3)
+    places = ConnectionLimiter(3)
     busy, old, new = Member(), Member(idle_since=1.0), Member(idle_since=2.0)
     assert all(map(places.admit, (busy, old, new)))
     late = Member()
@@ -183,7 +183,7 @@ async def test_the_longest_idle_make_room_and_the_busy_do_not() -> None:
 async def test_the_client_with_most_places_makes_room_for_others() -> None:
     """With requests that have not come whole, the oldest first; its own next one only if they are slow."""
     now = asyncio.get_running_loop().time()
-    places = Crowd(4)
+    places = ConnectionLimiter(4)
     old, new = Member(waiting_since=now - 1), Member(waiting_since=now)
     for member in (new, old, Member(), Member("b", waiting_since=now - 1)):
         assert places.admit(member)
@@ -198,7 +198,7 @@ async def test_the_client_with_most_places_makes_room_for_others() -> None:
 
 async def test_bytes_are_held_for_those_who_hold_few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 100)
-    places = Crowd(9)
+    places = ConnectionLimiter(9)
     small, large, answered, unread = Member(waiting_since=0), Member(waiting_since=0), Member(), Member("b")
     unread.unwritten = 1
     for member, num_bytes in ((small, 10), (large, 30), (answered, 40), (unread, 20)):
@@ -220,7 +220,7 @@ async def test_bytes_are_held_for_those_who_hold_few(monkeypatch: pytest.MonkeyP
 
 async def test_who_sends_or_takes_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "MAX_STALLED_SWEEPS", 3)
-    places = Crowd(9, arrival_s=0.05)
+    places = ConnectionLimiter(9, arrival_s=0.05)
     now = asyncio.get_running_loop().time()
     sends_nothing, runs, idle = Member(waiting_since=now, idle_since=now), Member(), Member(idle_since=now)
     takes_nothing, takes = Member(), Member()
@@ -238,7 +238,7 @@ async def test_who_sends_or_takes_nothing_is_ended(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("pieces", [(b"",), (b"POST /echo HTT",), (post("/other", b"1"), b"GET /")])
 async def test_a_head_has_to_come_in_time(pieces: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot.http.server.Crowd", lambda: Crowd(9, arrival_s=0.05))
+    monkeypatch.setattr("merlot.http.server.Crowd", lambda: ConnectionLimiter(9, arrival_s=0.05))
     server = HttpServer(web.Application())
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

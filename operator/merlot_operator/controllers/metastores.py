@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from merlot.clock import Clock
-from merlot.cluster.fence import Fence, Fenced, SupersededError, take
+from merlot.cluster.fence import Fence, Fenced, WriterSupersededError, take
 from merlot.cluster.homes import is_home_of
 from merlot.cluster.records import OperatorRecord
 from merlot.errors import UnavailableError
@@ -57,7 +57,7 @@ class Metastores:
     def __init__(
         self, config: Config, store: Store, check_owned: Callable[[str], Awaitable[None]], clock: Clock
     ) -> None:
-        """`check_owned` asks the API server for the owner, and raises SupersededError if that is another operator."""
+        """`check_owned` asks the API server for the owner; it raises WriterSupersededError for another operator."""
         self._config = config
         self._store = store
         self._check_owned = check_owned
@@ -77,7 +77,7 @@ class Metastores:
         fence = await self.fence(namespace)
         try:
             return await self._run(home.metastore, lambda store: function(Fenced(store, fence)))
-        except SupersededError as error:
+        except WriterSupersededError as error:
             if self._fences.get(namespace) == fence:
                 del self._fences[namespace]
                 self._superseded[namespace] = (asyncio.get_running_loop().time(), str(error))
@@ -85,8 +85,8 @@ class Metastores:
             raise
 
     async def check(self, namespace: str) -> None:
-        """Raise SupersededError if another operator has come. Otherwise this operator would learn that only by its next
-        write."""
+        """Raise WriterSupersededError if another operator has come. Otherwise this operator would learn that only by
+        its next write."""
         await self.call(namespace, lambda store: store.multi([]))
 
     async def home(self, namespace: str) -> Home:
@@ -116,7 +116,7 @@ class Metastores:
     async def _check_may_come(self, namespace: str) -> None:
         since, text = self._superseded.get(namespace, (float("-inf"), ""))
         if asyncio.get_running_loop().time() - since < SUPERSEDED_S:
-            raise SupersededError(text)
+            raise WriterSupersededError(text)
         await self._check_owned(namespace)
 
     async def sharing(self, namespace: str) -> frozenset[str]:
@@ -167,7 +167,7 @@ class Metastores:
         try:
             metastore = await self._connected(url, session)
             return await loop.run_in_executor(self._pool, function, metastore)
-        except SupersededError:
+        except WriterSupersededError:
             raise
         except UnavailableError as error:
             session.failed_at, session.failure = loop.time(), str(error)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
-from merlot.cluster.fence import SupersededError
+from merlot.cluster.fence import WriterSupersededError
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import timestamp
@@ -63,7 +63,7 @@ def owner_of(lease: Object | None) -> Owner | None:
 
 
 async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
-    """Ask the API server itself for the owner. Raise SupersededError if the namespace is another operator's,
+    """Ask the API server itself for the owner. Raise WriterSupersededError if the namespace is another operator's,
     UnavailableError if nobody can tell."""
     try:
         owner = owner_of(await kube.get(LEASES, namespace, MARK))
@@ -72,7 +72,7 @@ async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
     except InvalidInputError as error:
         raise UnavailableError(f"nobody can tell whose the namespace is: {error}") from error
     if owner not in (None, me):
-        raise SupersededError(f"{owner} serves namespace {namespace}")
+        raise WriterSupersededError(f"{owner} serves namespace {namespace}")
 
 
 def mark(namespace: str, owner: Owner, now_ms: int) -> dict[str, Any]:

@@ -172,7 +172,7 @@ def _put(
     return shared_tables.put_table(metastore, table)
 
 
-def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.Problem]:
+def rule_problems(metastore: Metastore, table: Table, declared: UpsertConfig | None) -> list[manifest.ManifestProblem]:
     """List why the Table's upsert settings are refused: they would change which of the existing rows count, or do not
     fit a table that consumes a stream. `declared` is the UpsertConfig that the Table names. It counts while shared
     state has none of that name, since it may itself be refused."""

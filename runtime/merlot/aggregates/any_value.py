@@ -12,9 +12,9 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     State,
     StateField,
 )
@@ -29,7 +29,7 @@ class AnyValue(AggregationFunction):
     """ANY_VALUE(x): always the least value; NULL if there is none, with and without null handling, as in Pinot."""
 
     name = "anyvalue"
-    parameters = (Parameter(name="x", takes=INTEGERS | TEXTS | {TypeName.FLOAT, TypeName.DOUBLE}),)
+    parameters = (AggregateParameter(name="x", takes=INTEGERS | TEXTS | {TypeName.FLOAT, TypeName.DOUBLE}),)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return types[0]

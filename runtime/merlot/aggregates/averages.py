@@ -11,9 +11,9 @@ from merlot.aggregates import counts
 from merlot.aggregates.function import (
     NUMBERS,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     Several,
     State,
     StateField,
@@ -33,7 +33,7 @@ class Average(AggregationFunction):
     """AVG: the sum, rounded once, divided by the count; -Infinity without values, as in Pinot."""
 
     name = "avg"
-    parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
+    parameters = (AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
     is_light = True
     one_row = OneAverage()
     has_bytes = True

@@ -12,9 +12,9 @@ from merlot.aggregates.extremes import ExtremeState
 from merlot.aggregates.function import (
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     State,
     StateField,
 )
@@ -30,7 +30,7 @@ class Boolean(AggregationFunction):
 
     def __init__(self, name: str, *, is_and: bool) -> None:
         self.name = name
-        self.parameters = (Parameter(name="x", takes=frozenset({TypeName.BOOLEAN})),)
+        self.parameters = (AggregateParameter(name="x", takes=frozenset({TypeName.BOOLEAN})),)
         self._is_and = is_and
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

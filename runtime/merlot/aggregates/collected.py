@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from merlot.aggregates.distinct import DistinctState, value_type
 from merlot.aggregates.function import (
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -33,7 +33,9 @@ from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.STRING})
-_DISTINCT: Final = Parameter(name="distinct", takes=frozenset({TypeName.BOOLEAN}), is_constant=True, is_optional=True)
+_DISTINCT: Final = AggregateParameter(
+    name="distinct", takes=frozenset({TypeName.BOOLEAN}), is_constant=True, is_optional=True
+)
 
 
 class CollectedState(State):
@@ -91,8 +93,8 @@ class ArrayAgg(_Collected):
 
     name = "arrayagg"
     parameters = (
-        Parameter(name="x", takes=_TYPES),
-        Parameter(name="type", takes=frozenset({TypeName.STRING}), is_constant=True),
+        AggregateParameter(name="x", takes=_TYPES),
+        AggregateParameter(name="type", takes=frozenset({TypeName.STRING}), is_constant=True),
         _DISTINCT,
     )
 
@@ -114,8 +116,8 @@ class ListAgg(_Collected):
 
     name = "listagg"
     parameters = (
-        Parameter(name="x", takes=frozenset({TypeName.STRING})),
-        Parameter(name="separator", takes=frozenset({TypeName.STRING}), is_constant=True),
+        AggregateParameter(name="x", takes=frozenset({TypeName.STRING})),
+        AggregateParameter(name="separator", takes=frozenset({TypeName.STRING}), is_constant=True),
         _DISTINCT,
     )
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     ANYTHING,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     chosen,
@@ -63,7 +63,7 @@ class Count(AggregationFunction):
     """COUNT(*) and COUNT(x)."""
 
     name = "count"
-    parameters = (Parameter(name="x", takes=ANYTHING),)
+    parameters = (AggregateParameter(name="x", takes=ANYTHING),)
     is_light = True
     counts_rows = True
     one_row = OneCount()

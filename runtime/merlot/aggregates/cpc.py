@@ -18,12 +18,12 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Dictionary,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -133,8 +133,8 @@ class DistinctCountCpc(AggregationFunction):
 
     name = "distinctcountcpcsketch"
     parameters = (
-        Parameter(name="x", takes=(INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}) - {TypeName.BYTES}),
-        Parameter(
+        AggregateParameter(name="x", takes=(INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}) - {TypeName.BYTES}),
+        AggregateParameter(
             name="settings", takes=frozenset({TypeName.INT, TypeName.STRING}), is_constant=True, is_optional=True
         ),
     )

@@ -14,12 +14,12 @@ from merlot.aggregates.function import (
     ANYTHING,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Dictionary,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -212,8 +212,11 @@ class DistinctCount(AggregationFunction):
 
     name = "distinctcount"
     parameters = (
-        Parameter(name="x", takes=ANYTHING),
-        *(Parameter(name=f"x{number}", takes=ANYTHING, is_optional=True) for number in range(2, MAX_ARGUMENTS + 1)),
+        AggregateParameter(name="x", takes=ANYTHING),
+        *(
+            AggregateParameter(name=f"x{number}", takes=ANYTHING, is_optional=True)
+            for number in range(2, MAX_ARGUMENTS + 1)
+        ),
     )
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

@@ -15,8 +15,8 @@ from merlot.aggregates.function import (
     ANYTHING,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     Input,
-    Parameter,
     State,
     StateField,
 )
@@ -51,10 +51,10 @@ class DistinctForm(DistinctCount):
         self.name = name
         self._result = result
         optional = (
-            Parameter(name=setting, takes=frozenset({type_}), is_constant=True, is_optional=True)
+            AggregateParameter(name=setting, takes=frozenset({type_}), is_constant=True, is_optional=True)
             for setting, type_ in settings.items()
         )
-        self.parameters = (Parameter(name="x", takes=takes), *optional)
+        self.parameters = (AggregateParameter(name="x", takes=takes), *optional)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return self._result
@@ -64,7 +64,7 @@ class DistinctCountBitmap(DistinctCount):
     """DISTINCTCOUNTBITMAP: the exact number of distinct values; for BYTES, of the numbers in all stored bitmaps."""
 
     name = "distinctcountbitmap"
-    parameters = (Parameter(name="x", takes=ANYTHING),)
+    parameters = (AggregateParameter(name="x", takes=ANYTHING),)
     has_bytes = True
 
     def variant(self, types: Sequence[SqlType]) -> str:

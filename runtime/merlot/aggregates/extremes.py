@@ -14,11 +14,11 @@ from merlot.aggregates.function import (
     NUMBERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -117,7 +117,7 @@ class Extreme(AggregationFunction):
 
     def __init__(self, name: str, *, is_min: bool, is_long: bool = False) -> None:
         self.name = name
-        self.parameters = (Parameter(name="x", takes=INTEGERS if is_long else NUMBERS | TEXTS),)
+        self.parameters = (AggregateParameter(name="x", takes=INTEGERS if is_long else NUMBERS | TEXTS),)
         self.is_light = not is_long
         self.one_row = OneExtreme(is_min=is_min, is_long=is_long)
         self._is_min = is_min

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.aggregates.one_row import OneRow
+from merlot.aggregates.one_row import ScalarAggregate
 from merlot.tree.nodes import Expr, Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
@@ -34,7 +34,7 @@ NUMBERS: Final = INTEGERS | {TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class AggregateParameter:
     """Parameter of an aggregate. A constant one is the same for all rows, and known when the query is bound."""
 
     name: str
@@ -160,10 +160,10 @@ class AggregationFunction(ABC):
 
     name: str
     aliases: tuple[str, ...] = ()
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[AggregateParameter, ...]
     is_light: bool = False
     """True if a row costs a few nanoseconds, whatever its values."""
-    one_row: OneRow | None = None
+    one_row: ScalarAggregate | None = None
     """Fast path that computes a single row of plain numbers without null handling, if there is one."""
     has_bytes: bool = False
     """True if states have a form in bytes, and a BYTES argument holds such states instead of values."""

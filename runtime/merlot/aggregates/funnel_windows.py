@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import (
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -138,11 +138,11 @@ class Funnel(AggregationFunction):
 
     written = "time, 'window', 'steps', condition, …[, 'setting', …]"
     parameters = (
-        Parameter(name="time", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})),
-        Parameter(name="first step that holds", takes=frozenset({TypeName.LONG})),
-        Parameter(name="window", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True),
-        Parameter(name="steps", takes=frozenset({TypeName.INT}), is_constant=True),
-        Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True),
+        AggregateParameter(name="time", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})),
+        AggregateParameter(name="first step that holds", takes=frozenset({TypeName.LONG})),
+        AggregateParameter(name="window", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True),
+        AggregateParameter(name="steps", takes=frozenset({TypeName.INT}), is_constant=True),
+        AggregateParameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True),
     )
     takes_durations = False
 

@@ -13,11 +13,11 @@ from merlot.aggregates.distinct import MAX_ARGUMENTS, combined, value_type
 from merlot.aggregates.function import (
     ANYTHING,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -105,10 +105,13 @@ class FunnelCount(AggregationFunction):
     name = "funnelcount"
     written = "STEPS(condition, …), CORRELATEBY(x, …)[, SETTINGS('setting', …)]"
     parameters = (
-        Parameter(name="steps that hold", takes=frozenset({TypeName.LONG})),
-        Parameter(name="steps", takes=frozenset({TypeName.INT}), is_constant=True),
-        Parameter(name="x", takes=ANYTHING),
-        *(Parameter(name=f"x{number}", takes=ANYTHING, is_optional=True) for number in range(2, MAX_ARGUMENTS + 1)),
+        AggregateParameter(name="steps that hold", takes=frozenset({TypeName.LONG})),
+        AggregateParameter(name="steps", takes=frozenset({TypeName.INT}), is_constant=True),
+        AggregateParameter(name="x", takes=ANYTHING),
+        *(
+            AggregateParameter(name=f"x{number}", takes=ANYTHING, is_optional=True)
+            for number in range(2, MAX_ARGUMENTS + 1)
+        ),
     )
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

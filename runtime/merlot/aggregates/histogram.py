@@ -11,11 +11,11 @@ import pyarrow as pa
 from merlot.aggregates.function import (
     NUMBERS,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -71,10 +71,10 @@ class Histogram(AggregationFunction):
 
     name = "histogram"
     parameters = (
-        Parameter(name="x", takes=NUMBERS),
-        Parameter(name="lower", takes=_EDGE, is_constant=True),
-        Parameter(name="upper", takes=_EDGE, is_constant=True),
-        Parameter(name="bins", takes=frozenset({TypeName.INT}), is_constant=True),
+        AggregateParameter(name="x", takes=NUMBERS),
+        AggregateParameter(name="lower", takes=_EDGE, is_constant=True),
+        AggregateParameter(name="upper", takes=_EDGE, is_constant=True),
+        AggregateParameter(name="bins", takes=frozenset({TypeName.INT}), is_constant=True),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

@@ -18,11 +18,11 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     Chosen,
     Dictionary,
     Groups,
     Input,
-    Parameter,
     State,
     all_in_one,
     grown,
@@ -258,8 +258,10 @@ class DistinctCountHll(SketchFunction):
 
     name = "distinctcounthll"
     parameters = (
-        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
-        Parameter(name="log2m", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        AggregateParameter(
+            name="log2m", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True
+        ),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

@@ -18,9 +18,9 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     Dictionary,
     Input,
-    Parameter,
     State,
 )
 from merlot.aggregates.hyperloglog import SketchState, packed, precision_of
@@ -78,9 +78,11 @@ class DistinctCountRawHllPlus(SketchFunction):
 
     name = "distinctcountrawhllplus"
     parameters = (
-        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        AggregateParameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
         *(
-            Parameter(name=name, takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True)
+            AggregateParameter(
+                name=name, takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True
+            )
             for name in ("p", "sp")
         ),
     )

@@ -9,21 +9,34 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.aggregates.distinct import DistinctState, value_type
-from merlot.aggregates.function import UNKNOWN, AggregateCall, AggregationFunction, Input, Parameter, State, StateField
+from merlot.aggregates.function import (
+    UNKNOWN,
+    AggregateCall,
+    AggregateParameter,
+    AggregationFunction,
+    Input,
+    State,
+    StateField,
+)
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors import id_sets
 from merlot.vectors.vector import Vector
 
-_SETTINGS: Final = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
+_SETTINGS: Final = AggregateParameter(
+    name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True
+)
 
 
 class IdSetFunction(AggregationFunction):
     """ID_SET(x [, settings]): the distinct values in Pinot's text form, always exact, whatever the settings."""
 
     name = "idset"
-    parameters = (Parameter(name="x", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})), _SETTINGS)
+    parameters = (
+        AggregateParameter(name="x", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})),
+        _SETTINGS,
+    )
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return STRING

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     NUMBERS,
     AggregateCall,
+    AggregateParameter,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     all_in_one,
     nothing,
@@ -125,9 +125,9 @@ class PercentileKll(SketchFunction):
 
     name = "percentilekll"
     parameters = (
-        Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
+        AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
         PERCENT,
-        Parameter(name="k", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+        AggregateParameter(name="k", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

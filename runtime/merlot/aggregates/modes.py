@@ -13,9 +13,9 @@ from merlot.aggregates.function import (
     NUMBERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     State,
     StateField,
     nothing,
@@ -33,7 +33,7 @@ _REDUCERS = ("MIN", "MAX", "AVG")
 class _OfFrequencies(AggregationFunction):
     """Aggregate whose state is the number of occurrences of each value."""
 
-    parameters: tuple[Parameter, ...] = (Parameter(name="x", takes=NUMBERS),)
+    parameters: tuple[AggregateParameter, ...] = (AggregateParameter(name="x", takes=NUMBERS),)
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -51,8 +51,8 @@ class ModeFunction(_OfFrequencies):
 
     name = "mode"
     parameters = (
-        Parameter(name="x", takes=NUMBERS),
-        Parameter(name="reducer", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=NUMBERS),
+        AggregateParameter(name="reducer", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

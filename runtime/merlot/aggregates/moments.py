@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import (
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -83,7 +83,9 @@ class MomentFunction(AggregationFunction):
     def __init__(self, name: str, answer: Callable[..., Doubles], *, of_two: bool = False, least: int = 1) -> None:
         """Create the aggregate. answer: function of the state columns. least: number of values that an answer needs."""
         self.name = name
-        self.parameters = (Parameter(name="x"), Parameter(name="y")) if of_two else (Parameter(name="x"),)
+        self.parameters = (
+            (AggregateParameter(name="x"), AggregateParameter(name="y")) if of_two else (AggregateParameter(name="x"),)
+        )
         self._suffixes: tuple[str, ...] = _TWO if of_two else _ONE
         self._answer = answer
         self._least = least

@@ -26,7 +26,7 @@ Columns = Sequence[Sequence[Any]]
 
 
 @dataclass(slots=True)
-class Tally:
+class ColumnStatistics:
     """Statistics of the values of one column; those that no aggregate needs keep their defaults."""
 
     num_rows: int = 0
@@ -38,7 +38,7 @@ class Tally:
     high: int | None = None
 
 
-class OneRow(ABC):
+class ScalarAggregate(ABC):
     """Fast path of an aggregate; one object per aggregate, immutable."""
 
     wants_values: bool = True
@@ -48,7 +48,7 @@ class OneRow(ABC):
     """True if it needs the least and greatest whole number."""
 
     @abstractmethod
-    def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
+    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
         """Return the value of each state column. is_whole: the values are whole numbers."""
 
     @abstractmethod
@@ -60,12 +60,12 @@ class OneRow(ABC):
         """Return the answer, an int if it is a LONG. For floats there is at most one state."""
 
 
-class OneCount(OneRow):
+class OneCount(ScalarAggregate):
     """COUNT(*)."""
 
     wants_values = False
 
-    def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
+    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
         return [tally.num_rows]
 
     def merged(self, columns: Columns) -> list[Any]:
@@ -75,12 +75,12 @@ class OneCount(OneRow):
         return sum(columns[0])
 
 
-class OneSum(OneRow):
+class OneSum(ScalarAggregate):
     """Sum that is rounded once."""
 
     wants_sum = True
 
-    def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
+    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
         return [tally.whole >> 32, tally.whole & _LOW_MASK] if is_whole else list(tally.floats)
 
     def merged(self, columns: Columns) -> list[Any]:
@@ -109,7 +109,7 @@ class OneLongSum(OneSum):
 class OneAverage(OneSum):
     """Sum and count."""
 
-    def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
+    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
         return [*super().state(tally, is_whole=is_whole), tally.num_rows]
 
     def merged(self, columns: Columns) -> list[Any]:
@@ -120,7 +120,7 @@ class OneAverage(OneSum):
         return super().answer(columns, is_whole=is_whole) / count if count else -math.inf
 
 
-class OneExtreme(OneRow):
+class OneExtreme(ScalarAggregate):
     """Least or greatest whole number."""
 
     wants_extremes = True
@@ -129,7 +129,7 @@ class OneExtreme(OneRow):
         self._is_min = is_min
         self._is_long = is_long
 
-    def state(self, tally: Tally, *, is_whole: bool) -> list[Any]:
+    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
         return [tally.low if self._is_min else tally.high]
 
     def merged(self, columns: Columns) -> list[Any]:

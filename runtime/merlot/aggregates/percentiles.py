@@ -19,9 +19,9 @@ from merlot.aggregates.function import (
     NUMBERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     State,
     StateField,
     nothing,
@@ -32,7 +32,7 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 _LONG = np.iinfo(np.int64)
-PERCENT: Final = Parameter(
+PERCENT: Final = AggregateParameter(
     name="percentile", takes=frozenset({TypeName.INT, TypeName.LONG, TypeName.DOUBLE}), is_constant=True
 )
 
@@ -50,8 +50,10 @@ class Percentile(AggregationFunction):
 
     def __init__(self, name: str, *, is_long: bool, has_settings: bool = False) -> None:
         self.name = name
-        settings = Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True)
-        self.parameters = (Parameter(name="x", takes=NUMBERS), PERCENT, *([settings] if has_settings else []))
+        settings = AggregateParameter(
+            name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True
+        )
+        self.parameters = (AggregateParameter(name="x", takes=NUMBERS), PERCENT, *([settings] if has_settings else []))
         self._is_long = is_long
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

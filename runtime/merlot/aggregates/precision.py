@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from merlot.aggregates.function import INTEGERS, AggregateCall, Parameter, nothing
+from merlot.aggregates.function import INTEGERS, AggregateCall, AggregateParameter, nothing
 from merlot.aggregates.sums import Sum
 from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
@@ -25,9 +25,9 @@ class SumPrecision(Sum):
 
     name = "sumprecision"
     parameters = (
-        Parameter(name="x", takes=INTEGERS | {TypeName.BIG_DECIMAL}),
-        Parameter(name="precision", takes=_WHOLE, is_constant=True, is_optional=True),
-        Parameter(name="scale", takes=_WHOLE, is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=INTEGERS | {TypeName.BIG_DECIMAL}),
+        AggregateParameter(name="precision", takes=_WHOLE, is_constant=True, is_optional=True),
+        AggregateParameter(name="scale", takes=_WHOLE, is_constant=True, is_optional=True),
     )
     is_light = False
     one_row = None

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     ANYTHING,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -160,10 +160,10 @@ class Projection(AggregationFunction):
     gives_rows = True
     takes_nulls = True
     parameters = (
-        Parameter(name="measures", takes=frozenset({TypeName.INT}), is_constant=True),
-        Parameter(name="place", takes=frozenset({TypeName.INT}), is_constant=True),
-        Parameter(name="measure", takes=ANYTHING),
-        *(Parameter(name=f"x{number}", takes=ANYTHING, is_optional=number > 1) for number in range(1, MOST)),
+        AggregateParameter(name="measures", takes=frozenset({TypeName.INT}), is_constant=True),
+        AggregateParameter(name="place", takes=frozenset({TypeName.INT}), is_constant=True),
+        AggregateParameter(name="measure", takes=ANYTHING),
+        *(AggregateParameter(name=f"x{number}", takes=ANYTHING, is_optional=number > 1) for number in range(1, MOST)),
     )
     written = "x, measure[, measure2, …]"
 

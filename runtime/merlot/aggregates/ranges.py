@@ -14,9 +14,9 @@ from merlot.aggregates.function import (
     NUMBERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Input,
-    Parameter,
     Several,
     State,
     StateField,
@@ -34,7 +34,7 @@ class MinMaxRange(AggregationFunction):
     """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity without values, as in Pinot."""
 
     name = "minmaxrange"
-    parameters = (Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
+    parameters = (AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
     is_light = True
     has_bytes = True
 

@@ -20,12 +20,12 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
     Known,
-    Parameter,
     Several,
     State,
     StateField,
@@ -34,7 +34,7 @@ from merlot.aggregates.function import (
     grown,
     nothing,
 )
-from merlot.aggregates.one_row import SUM_OVERFLOW, OneLongSum, OneRow, OneSum
+from merlot.aggregates.one_row import SUM_OVERFLOW, OneLongSum, OneSum, ScalarAggregate
 from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
@@ -311,9 +311,9 @@ class Sum(AggregationFunction):
     """SUM: of everything that counts as a number, as a DOUBLE."""
 
     name = "sum"
-    parameters: tuple[Parameter, ...] = (Parameter(name="x"),)
+    parameters: tuple[AggregateParameter, ...] = (AggregateParameter(name="x"),)
     is_light = True
-    one_row: OneRow | None = OneSum()
+    one_row: ScalarAggregate | None = OneSum()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -351,7 +351,7 @@ class SumLong(Sum):
 
     name = "sumlong"
     aliases = ("sumint",)
-    parameters = (Parameter(name="x", takes=INTEGERS),)
+    parameters = (AggregateParameter(name="x", takes=INTEGERS),)
     is_light = False
     one_row = OneLongSum()
 

@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     NUMBERS,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -154,9 +154,9 @@ class PercentileTDigest(AggregationFunction):
 
     name = "percentiletdigest"
     parameters = (
-        Parameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
+        AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),
         PERCENT,
-        Parameter(name="compression", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+        AggregateParameter(name="compression", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
     )
     has_bytes = True
 

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import (
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Dictionary,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -108,7 +108,7 @@ class TextExtreme(AggregationFunction):
 
     def __init__(self, name: str, *, is_min: bool) -> None:
         self.name = name
-        self.parameters = (Parameter(name="x", takes=TEXTS),)
+        self.parameters = (AggregateParameter(name="x", takes=TEXTS),)
         self._is_min = is_min
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

@@ -19,11 +19,11 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     Chosen,
     Dictionary,
     Groups,
     Input,
-    Parameter,
     State,
     all_in_one,
     grown,
@@ -146,8 +146,8 @@ class DistinctCountTheta(SketchFunction):
 
     name = "distinctcountthetasketch"
     parameters = (
-        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
-        Parameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        AggregateParameter(name="settings", takes=frozenset({TypeName.STRING}), is_constant=True, is_optional=True),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import (
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     grown,
@@ -107,8 +107,8 @@ class _TupleAggregate(AggregationFunction):
     """Aggregate over stored sketches, whose state is their union."""
 
     parameters = (
-        Parameter(name="x", takes=frozenset({TypeName.BYTES})),
-        Parameter(
+        AggregateParameter(name="x", takes=frozenset({TypeName.BYTES})),
+        AggregateParameter(
             name="settings", takes=frozenset({TypeName.INT, TypeName.STRING}), is_constant=True, is_optional=True
         ),
     )

@@ -20,9 +20,9 @@ from merlot.aggregates.function import (
     INTEGERS,
     UNKNOWN,
     AggregateCall,
+    AggregateParameter,
     Groups,
     Input,
-    Parameter,
     State,
 )
 from merlot.aggregates.hyperloglog import SketchState, precision_of
@@ -96,8 +96,8 @@ class DistinctCountUll(_UltraLogLog):
 
     name = "distinctcountull"
     parameters = (
-        Parameter(name="x", takes=ANYTHING),
-        Parameter(name="p", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=ANYTHING),
+        AggregateParameter(name="p", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
     )
 
     def variant(self, types: Sequence[SqlType]) -> str:
@@ -115,8 +115,10 @@ class DistinctCountRawUll(_UltraLogLog):
 
     name = "distinctcountrawull"
     parameters = (
-        Parameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
-        Parameter(name="p", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True),
+        AggregateParameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
+        AggregateParameter(
+            name="p", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True
+        ),
     )
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:

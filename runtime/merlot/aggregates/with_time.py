@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from merlot.aggregates.function import (
     AggregateCall,
+    AggregateParameter,
     AggregationFunction,
     Chosen,
     Groups,
     Input,
-    Parameter,
     State,
     StateField,
     all_in_one,
@@ -131,9 +131,9 @@ class WithTime(AggregationFunction):
     def __init__(self, name: str, *, is_first: bool) -> None:
         self.name = name
         self.parameters = (
-            Parameter(name="x", takes=_VALUES),
-            Parameter(name="time", takes=_TIMES),
-            Parameter(name="type", takes=frozenset({TypeName.STRING}), is_constant=True),
+            AggregateParameter(name="x", takes=_VALUES),
+            AggregateParameter(name="time", takes=_TIMES),
+            AggregateParameter(name="type", takes=frozenset({TypeName.STRING}), is_constant=True),
         )
         self._is_first = is_first
 

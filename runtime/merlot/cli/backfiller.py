@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
-from merlot.cli.client import Client, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, TimeWindow
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import instant_text, with_true_times
 from merlot.errors import MerlotError
-from merlot.ingest.batch import Stretch, build_from_files
+from merlot.ingest.batch import RowSelection, build_from_files
 from merlot.merge import task as merge_task
 from merlot.merge.plan import MergePlan
 from merlot.programs import run_group
@@ -51,7 +51,7 @@ _LEAST, _GREATEST = -(1 << 62), 1 << 62
 class BackfillRequest:
     """Options of a run of `merlot backfill`."""
 
-    client: Client
+    client: NodeClient
     table: Table
     window: TimeWindow
     source: BatchIngestion
@@ -94,7 +94,7 @@ class BackfillResult:
     seconds: float = 0.0
 
 
-def read_table(client: Client, name: str) -> Table:
+def read_table(client: NodeClient, name: str) -> Table:
     """Return the applied manifest of a table."""
     return manifest.from_stored(client.get(path_of("tables", name, "manifest"))["manifest"])
 
@@ -224,7 +224,7 @@ def _store_uri(order: BackfillRequest, inputs: Sequence[SegmentRecord]) -> str:
 def _build(order: BackfillRequest, store: DeepStore, suffix: str, folder: Path) -> BuiltSegments:
     if order.master is not None:
         return _build_by_spark(order, store, suffix, folder)
-    stretch = Stretch(window=(order.window.start_ms, order.window.end_ms), name_suffix=suffix)
+    stretch = RowSelection(window=(order.window.start_ms, order.window.end_ms), name_suffix=suffix)
     (folder / "new").mkdir()
     result = build_from_files(order.table, order.source, folder / "new", _creation(), stretch=stretch)
     order.say(f"uploading {len(result.segments)} segments")

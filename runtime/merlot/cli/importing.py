@@ -16,7 +16,7 @@ from merlot.cli.output import plural
 from merlot.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from merlot.spec.manifest import Manifest, Problem
+    from merlot.spec.manifest import Manifest, ManifestProblem
 
 
 def import_configs(
@@ -71,13 +71,13 @@ def import_configs(
         output.say(f"{plural(len(converted.manifests), 'manifest')} in {out}")
 
 
-def _problems(manifests: Sequence[Manifest]) -> list[Problem]:
+def _problems(manifests: Sequence[Manifest]) -> list[ManifestProblem]:
     """Return what `apply` would refuse in addition: upserts, and expressions if the engine is installed to bind
     them."""
     from merlot.spec.manifest import upsert_checks
     from merlot.spec.table import Table
 
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     for table in manifests:
         if not isinstance(table, Table):
             continue

@@ -18,7 +18,7 @@ from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import Node, NodeConfig
 from merlot.errors import UnavailableError
@@ -278,7 +278,7 @@ def controller(
             ),
             files=files,
             open_store=DeepStore,
-            places=Places(
+            places=AllowedPlaces(
                 AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
                 AllowedStreams(folders=AllowedFolders(_folders(stream_folders))),
             ),

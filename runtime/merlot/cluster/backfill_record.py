@@ -8,7 +8,7 @@ from enum import StrEnum
 from merlot.cluster.record import Record
 
 
-class Step(StrEnum):
+class BackfillStep(StrEnum):
     """Steps of a backfill in their order."""
 
     DISABLE_TTL = "DISABLE_TTL"
@@ -26,7 +26,7 @@ class Step(StrEnum):
     DONE = "DONE"
 
 
-ORDER = tuple(Step)
+ORDER = tuple(BackfillStep)
 
 
 class BackfillRecord(Record):
@@ -34,7 +34,7 @@ class BackfillRecord(Record):
 
     name: str
     """Name that the client gave to the backfill; another name asks for another backfill."""
-    step: Step = Step.DISABLE_TTL
+    step: BackfillStep = BackfillStep.DISABLE_TTL
     begun_ms: int
     since_ms: int
     """Time when the step began."""
@@ -60,9 +60,9 @@ class BackfillRecord(Record):
     @property
     def is_over(self) -> bool:
         """Return whether all steps are done."""
-        return self.step is Step.DONE
+        return self.step is BackfillStep.DONE
 
     @property
     def keeps_keys(self) -> bool:
         """Return whether no key may expire."""
-        return ORDER.index(self.step) < ORDER.index(Step.ENABLE_TTL)
+        return ORDER.index(self.step) < ORDER.index(BackfillStep.ENABLE_TTL)

@@ -18,7 +18,7 @@ FENCE_HEADER = "Merlot-Fence"
 """Header of a request that makes a controller write for an operator."""
 
 
-class SupersededError(UnavailableError):
+class WriterSupersededError(UnavailableError):
     """Another process has taken over this writing: this process must not write any more."""
 
 
@@ -115,4 +115,4 @@ class Fenced:
         if node is None or node.version != self._check.version:
             holder = "nobody" if node is None else OperatorRecord.from_bytes(node.data, self._check.path).holder
             text = f"another one writes here now path={self._check.path} holder={holder}"
-            raise SupersededError(text) from error
+            raise WriterSupersededError(text) from error

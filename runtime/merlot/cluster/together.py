@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op, Put, SessionState, Watch
 
 
-class Together:
+class PendingWrites:
     """A metastore whose writes wait for `commit`. Used by one thread."""
 
     def __init__(self, metastore: Metastore) -> None:

@@ -14,15 +14,15 @@ from typing import assert_never
 from merlot.clock import Clock
 from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, row_rules, tables, upserts
-from merlot.cluster.manifests.store import Outcome
+from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.spec import manifest
-from merlot.spec.manifest import Manifest, Problem, rollup_checks, upsert_checks
+from merlot.spec.manifest import Manifest, ManifestProblem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
 from merlot.spec.tasks import MergeRollupTask
 from merlot.spec.upsert import UpsertConfig
@@ -32,7 +32,7 @@ from merlot.spec.upserting import MERGER_GROUP, UpsertSpec
 class ApplyError(InvalidInputError):
     """Raised if documents cannot be applied. None was."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[ManifestProblem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))
         self.problems = tuple(problems)
 
@@ -59,7 +59,7 @@ class AppliedDocument:
 
 
 def apply_manifests(
-    metastore: Metastore, text: str, clock: Clock, places: Places, *, dry_run: bool = False
+    metastore: Metastore, text: str, clock: Clock, places: AllowedPlaces, *, dry_run: bool = False
 ) -> list[AppliedDocument]:
     """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems."""
     documents = manifest.load(text)
@@ -78,11 +78,11 @@ def apply_manifests(
     return [results[number] for number in range(len(documents))]
 
 
-def _check(metastore: Metastore, documents: Sequence[Manifest], places: Places) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    problems: list[Problem] = []
+def _check(metastore: Metastore, documents: Sequence[Manifest], places: AllowedPlaces) -> list[ApplyOutcome]:
+    outcomes: list[ApplyOutcome] = []
+    problems: list[ManifestProblem] = []
     for number, document in enumerate(documents, start=1):
-        new_problems: Sequence[Problem] = ()
+        new_problems: Sequence[ManifestProblem] = ()
         try:
             outcomes.append(_outcome(metastore, document))
         except (tables.EvolutionError, rollups.RollupConflictError) as error:
@@ -100,13 +100,13 @@ def _check(metastore: Metastore, documents: Sequence[Manifest], places: Places) 
         if isinstance(document, Table):
             new_problems = [*new_problems, *_stream_problems(document)]
         position = number if len(documents) > 1 else None
-        problems += [Problem(problem.path, problem.message, problem.line, position) for problem in new_problems]
+        problems += [ManifestProblem(problem.path, problem.message, problem.line, position) for problem in new_problems]
     if problems:
         raise ApplyError(problems)
     return outcomes
 
 
-def _stream_problems(table: Table) -> list[Problem]:
+def _stream_problems(table: Table) -> list[ManifestProblem]:
     """Return why a server could not make rows of the table's messages."""
     stream = table.spec.ingestion.stream
     if stream is None:
@@ -119,7 +119,7 @@ def _stream_problems(table: Table) -> list[Problem]:
     return stream_checks.problems_of(table.spec)
 
 
-def _outcome(metastore: Metastore, document: Manifest) -> Outcome:
+def _outcome(metastore: Metastore, document: Manifest) -> ApplyOutcome:
     match document:
         case Table():
             return tables.check_table(metastore, document)
@@ -131,7 +131,7 @@ def _outcome(metastore: Metastore, document: Manifest) -> Outcome:
             assert_never(document)
 
 
-def _apply(metastore: Metastore, document: Manifest, clock: Clock) -> tuple[Outcome, int]:
+def _apply(metastore: Metastore, document: Manifest, clock: Clock) -> tuple[ApplyOutcome, int]:
     match document:
         case Table():
             table = tables.apply_table(metastore, document, clock=clock)
@@ -164,11 +164,13 @@ def _revision(metastore: Metastore, document: Manifest) -> int:
 
 def _rollup_problems(
     metastore: Metastore, document: MergeRollupTask, before: Sequence[Manifest], documents: Sequence[Manifest]
-) -> list[Problem]:
+) -> list[ManifestProblem]:
     """Return the conflicts of a MergeRollupTask with its table, and with another one for the same table in the same
     request."""
     problems = [
-        Problem("spec.table", f'table "{document.spec.table}" has the MergeRollupTask "{other.metadata.name}" as well')
+        ManifestProblem(
+            "spec.table", f'table "{document.spec.table}" has the MergeRollupTask "{other.metadata.name}" as well'
+        )
         for other in before
         if isinstance(other, MergeRollupTask) and other.spec.table == document.spec.table
     ]
@@ -176,7 +178,7 @@ def _rollup_problems(
     return problems if table is None else [*problems, *rollup_checks.against_table(document.spec, table.spec)]
 
 
-def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[Problem]:
+def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> list[ManifestProblem]:
     """Return the conflicts of the table's upsert settings, or of the UpsertConfig that it names, with the table and its
     rows."""
     settings = _settings_of(metastore, table, documents)
@@ -186,22 +188,28 @@ def _upsert_problems(metastore: Metastore, table: Table, documents: Sequence[Man
     return [*settings.problems_of(table), *changed]
 
 
-def _settings_of(metastore: Metastore, table: Table, documents: Sequence[Manifest]) -> upsert_checks.Settings | None:
+def _settings_of(
+    metastore: Metastore, table: Table, documents: Sequence[Manifest]
+) -> upsert_checks.UpsertSettings | None:
     """Return the future upsert settings of a table: the request's UpsertConfig counts before a stored one."""
     requested = [document for document in documents if isinstance(document, UpsertConfig)]
     return upsert_checks.settings_of(table, [*requested, upserts.named_by(metastore, table.spec)])
 
 
-def _problems_of_tables(metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]) -> list[Problem]:
+def _problems_of_tables(
+    metastore: Metastore, config: UpsertConfig, documents: Sequence[Manifest]
+) -> list[ManifestProblem]:
     """Return the conflicts of an UpsertConfig with tables that name it and are not part of the request."""
     name, applied = config.metadata.name, {document.name for document in documents if isinstance(document, Table)}
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     for table_name, record in tables.list_tables(metastore).items():
         table = tables.spec_of(record)
         if table_name in applied or table.spec.upsert is None or table.spec.upsert.config_ref != name:
             continue
         conflicts = upsert_checks.against_named(config.spec, table)
-        problems += [Problem(conflict.path, f'table "{table.raw_name}": {conflict.message}') for conflict in conflicts]
+        problems += [
+            ManifestProblem(conflict.path, f'table "{table.raw_name}": {conflict.message}') for conflict in conflicts
+        ]
     return [*problems, *row_rules.changed_by(metastore, config, applied)]
 
 

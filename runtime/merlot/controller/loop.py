@@ -26,7 +26,7 @@ from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.losses import find_lost, lost_tables
 from merlot.cluster.manifests.tables import list_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
-from merlot.cluster.segments.transaction import Context, mutate, sweep
+from merlot.cluster.segments.transaction import WriteContext, mutate, sweep
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.catalog_store import OpenCatalogStore
 from merlot.controller.cleaning.catalogs import Catalogs
@@ -299,7 +299,7 @@ class ControllerLoop:
             lambda view: decide(view, situation),
             self._lease.fence,
             previous=view,
-            context=Context(clock=self._clock),
+            context=WriteContext(clock=self._clock),
         )
         if spec.ingestion.stream is not None:
             table.watch_stream()
@@ -331,7 +331,7 @@ class ControllerLoop:
                 lambda view: boundary.decide(view, spec, loaded, now_ms),
                 self._lease.fence,
                 previous=table.view,
-                context=Context(clock=self._clock),
+                context=WriteContext(clock=self._clock),
             )
             is_due = boundary.is_waiting(table.view, spec, now_ms)
         is_moved = not spec.suspend and is_moving(table.view, spec.replication, situation.servers.leaving)

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from merlot.clock import Clock
 from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
-from merlot.cluster.together import Together
+from merlot.cluster.together import PendingWrites
 from merlot.controller.apply import apply_manifests
 from merlot.controller.pinot_reads import PinotReads
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -44,7 +44,7 @@ class PinotWriteResult:
 class PinotWrites:
     """Writes to one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, places: Places, reading: PinotReads) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, places: AllowedPlaces, reading: PinotReads) -> None:
         self._metastore = metastore
         self._clock = clock
         self._places = places
@@ -219,7 +219,7 @@ class PinotWrites:
             self.check_owner(f"table {raw}")
         for _ in range(_ATTEMPTS):
             converted = decide()
-            together = Together(self._metastore)
+            together = PendingWrites(self._metastore)
             notes = list(converted.notes)
             if converted.manifests:
                 text = _text(converted.manifests)
@@ -233,7 +233,7 @@ class PinotWrites:
         raise ConflictError(f"table is written by too many at once table={raw}")
 
 
-def _is_committed(together: Together) -> bool:
+def _is_committed(together: PendingWrites) -> bool:
     try:
         together.commit()
     except ConflictError:

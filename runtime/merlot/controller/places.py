@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from merlot.spec.manifest import Problem
+from merlot.spec.manifest import ManifestProblem
 from merlot.spec.table import Table
 from merlot.store.allowed import AllowedStores
 from merlot.streams.allowed import AllowedStreams
@@ -15,16 +15,16 @@ def _no_store() -> AllowedStores:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class AllowedPlaces:
     """Allowed deep stores and streams. By default a Table may name no deep store and no folder."""
 
     stores: AllowedStores = field(default_factory=_no_store)
     streams: AllowedStreams = field(default_factory=AllowedStreams)
 
-    def problems_of(self, table: Table) -> list[Problem]:
+    def problems_of(self, table: Table) -> list[ManifestProblem]:
         """Return why the table may not have the deep store, or consume the stream, that it names."""
         declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream
         problem = None if declared is None else self.stores.problem_of(declared)
-        problems = [] if problem is None else [Problem("spec.deepStore.uri", problem)]
+        problems = [] if problem is None else [ManifestProblem("spec.deepStore.uri", problem)]
         refused = () if stream is None else self.streams.problems_of(stream)
-        return problems + [Problem(f"spec.ingestion.stream.{path}", message) for path, message in refused]
+        return problems + [ManifestProblem(f"spec.ingestion.stream.{path}", message) for path, message in refused]

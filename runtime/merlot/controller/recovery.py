@@ -27,7 +27,7 @@ from merlot.cluster.records import (
 )
 from merlot.cluster.segments.families import newest_divisions
 from merlot.cluster.segments.publish import PublishRequest
-from merlot.cluster.segments.transaction import Context, PutSegments, mutate
+from merlot.cluster.segments.transaction import PutSegments, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
 from merlot.controller.cleaning.catalog import catalog_of, what_is_lost
@@ -70,8 +70,8 @@ class Recovery:
         """Reader of footers, set by the program that starts the process; None if it cannot read segments."""
 
     @property
-    def _context(self) -> Context:
-        return Context(clock=self._access.clock)
+    def _context(self) -> WriteContext:
+        return WriteContext(clock=self._access.clock)
 
     def recover(self, name: str, *, accept_loss: bool = False, from_footers: bool = False) -> Json:
         """Restore a lost table from what its deep store has.

@@ -21,7 +21,7 @@ from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.server import HttpServer
@@ -59,7 +59,7 @@ class ControllerRole:
         *,
         files: DeepStoreFiles | None = None,
         open_store: Callable[[str], DeepStoreFiles] | None = None,
-        places: Places | None = None,
+        places: AllowedPlaces | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
@@ -67,7 +67,7 @@ class ControllerRole:
         self._files = files
         self._open_store = open_store
         self._clock = clock or SystemClock()
-        self._places = places or Places()
+        self._places = places or AllowedPlaces()
         self.service = ControllerService(metastore, self._clock, places=self._places)
         self.service.recovery.open_files = None if files is None else self._open_files
         self._http: HttpServer | None = None

@@ -19,7 +19,7 @@ from merlot.cluster.segments.annotate import AnnotateResult, annotate
 from merlot.cluster.segments.editions import check_partitions, partitioning_of
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, check_files, publish_request
 from merlot.cluster.segments.shapes import check_shape
-from merlot.cluster.segments.transaction import Context, RemoveSegments, mutate
+from merlot.cluster.segments.transaction import RemoveSegments, WriteContext, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
@@ -28,7 +28,7 @@ from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.recovery import Recovery
 from merlot.controller.status import pinot_json
 from merlot.controller.status.halves import names_by_half
@@ -40,7 +40,7 @@ from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoun
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec import pinot_schema
-from merlot.spec.manifest import Problem
+from merlot.spec.manifest import ManifestProblem
 from merlot.spec.shape import shape_of
 from merlot.spec.table import TableSpec
 
@@ -48,9 +48,11 @@ from merlot.spec.table import TableSpec
 class ControllerService:
     """Operations on one cluster. `places`: deep stores and streams that its tables may name."""
 
-    def __init__(self, metastore: Metastore, clock: Clock | None = None, *, places: Places | None = None) -> None:
+    def __init__(
+        self, metastore: Metastore, clock: Clock | None = None, *, places: AllowedPlaces | None = None
+    ) -> None:
         self._metastore = metastore
-        self._places = places or Places()
+        self._places = places or AllowedPlaces()
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._views: dict[TableName, TableView] = {}
@@ -155,9 +157,9 @@ class ControllerService:
         return [pinot_json.broker(records[name]) for name in sorted(records)]
 
     @property
-    def lineage_source(self) -> tuple[Metastore, Context]:
+    def lineage_source(self) -> tuple[Metastore, WriteContext]:
         """Return what replacements are read from and written with."""
-        return self._metastore, Context(clock=self._clock)
+        return self._metastore, WriteContext(clock=self._clock)
 
     def segments(self, name: str, *, only_visible: bool = False) -> list[Json]:
         """Return names of segments by half. only_visible: without those that a replacement hides."""
@@ -201,13 +203,13 @@ class ControllerService:
             _check_upsert_records(table, spec, request)
         check_shape(raw_name(table), spec, request)
         check_files(table, request.records, self._places.stores.uri_of(spec.deep_store_uri))
-        context = Context(clock=self._clock)
+        context = WriteContext(clock=self._clock)
         return publish_request(self._metastore, table, request, context=context, previous=self.view(table))
 
     def annotate(self, name: str, annotations: Sequence[AnnotationRecord]) -> AnnotateResult:
         """Complete the records of published segments."""
         table = self.table(name).name
-        context = Context(clock=self._clock)
+        context = WriteContext(clock=self._clock)
         return annotate(self._metastore, table, annotations, context=context, previous=self.view(table))
 
     def check_segment(self, name: str, segment: str | None) -> None:
@@ -232,7 +234,7 @@ class ControllerService:
                 raise NotFoundError(f"segment does not exist table={raw_name(name)} segment={absent[0]}{more}")
             return [RemoveSegments(tuple(record.key for _, record in records if record is not None))]
 
-        mutate(self._metastore, table, decide, previous=self.view(table), context=Context(clock=self._clock))
+        mutate(self._metastore, table, decide, previous=self.view(table), context=WriteContext(clock=self._clock))
         return chosen
 
     def set_suspended(self, name: str, *, is_suspended: bool) -> None:
@@ -294,7 +296,7 @@ def _check_upsert_records(table: TableName, spec: TableSpec, request: PublishReq
     check_partitions(request.records, partitioning)
 
 
-def problems_of(error: MerlotError) -> tuple[Problem, ...]:
+def problems_of(error: MerlotError) -> tuple[ManifestProblem, ...]:
     """Return the single problems of an error about manifests."""
-    problems: tuple[Problem, ...] = getattr(error, "problems", ())
+    problems: tuple[ManifestProblem, ...] = getattr(error, "problems", ())
     return problems

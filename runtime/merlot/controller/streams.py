@@ -13,7 +13,7 @@ from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import AskedEnd
 from merlot.cluster.segments.editions import editions_of, partitioning_of
-from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.transaction import WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.realtime.backfill import refused
 from merlot.errors import InvalidInputError, NotFoundError
@@ -174,7 +174,7 @@ class StreamService:
             self._metastore,
             table,
             lambda view: transactions.ask_to_end(view, numbers, AskedEnd.FORCE, now_ms, next_offsets=offsets or None),
-            context=Context(clock=self._clock),
+            context=WriteContext(clock=self._clock),
         )
         opened = partitions.open_segments(view)
         return {

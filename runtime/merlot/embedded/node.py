@@ -23,7 +23,7 @@ from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, hosts_of
@@ -172,7 +172,7 @@ class Node:
             config,
             files=files,
             open_store=DeepStore,
-            places=Places(stores, AllowedStreams(folders=AllowedFolders(self._config.stream_folders))),
+            places=AllowedPlaces(stores, AllowedStreams(folders=AllowedFolders(self._config.stream_folders))),
             clock=self._clock,
         )
         role.service.uploads.take = uploaded.take

@@ -80,7 +80,7 @@ def _text_match(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _id_set(written: str) -> id_sets.IdSet:
+def _id_set(written: str) -> id_sets.RoaringIdSet:
     return id_sets.read(written)
 
 

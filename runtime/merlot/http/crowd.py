@@ -35,7 +35,7 @@ LATE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Len
 BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
-class Member(Protocol):
+class LimitedConnection(Protocol):
     """A connection."""
 
     client: str
@@ -77,19 +77,19 @@ def client_of(transport: asyncio.BaseTransport) -> str:
     return str(address)
 
 
-class Crowd:
+class ConnectionLimiter:
     """The connections of a port, and the timer that ends stalled ones until `close`."""
 
     def __init__(self, max_connections: int | None = None, *, arrival_s: float = ARRIVAL_S) -> None:
         self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
         self._arrival_s = arrival_s
         self._share_bytes = memory.total_bytes() // HELD_SHARE
-        self._members: dict[Member, None] = {}
+        self._members: dict[LimitedConnection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = asyncio.get_running_loop().time
         self.held_bytes = 0
 
-    def admit(self, member: Member) -> bool:
+    def admit(self, member: LimitedConnection) -> bool:
         """Give a connection a place; return False if busy connections hold them all."""
         if len(self._members) >= self._max_connections:
             self._make_room(member.client)
@@ -100,12 +100,12 @@ class Crowd:
             self._timer = asyncio.get_running_loop().call_later(min(SWEEP_S, self._arrival_s / 2), self._sweep)
         return True
 
-    def leave(self, member: Member) -> None:
+    def leave(self, member: LimitedConnection) -> None:
         """Free a connection's place and its held bytes."""
         self.hold(member, 0)
         self._members.pop(member, None)
 
-    def hold(self, member: Member, num_bytes: int) -> None:
+    def hold(self, member: LimitedConnection, num_bytes: int) -> None:
         """Set how many bytes are held for a connection.
 
         While all connections together hold too many, the heaviest connection of the client that holds most is ended;
@@ -126,7 +126,7 @@ class Crowd:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _heaviest(self) -> Member | None:
+    def _heaviest(self) -> LimitedConnection | None:
         """Return the heaviest connection of the heaviest client, among those that may be ended; None if there is
         none."""
         by_client: Counter[str] = Counter()

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from merlot.http.browsers import HOSTS, Hosts, refusal
-from merlot.http.crowd import ARRIVAL_S, BUSY, Crowd, client_of
+from merlot.http.crowd import ARRIVAL_S, BUSY, ConnectionLimiter, client_of
 from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
@@ -54,7 +54,7 @@ BODY_LIMITS: Final = web.AppKey("body_limits", Mapping[str, BodyLimit])
 class Guard:
     """Makes the protocols of an application's connections."""
 
-    def __init__(self, app: web.Application, crowd: Crowd) -> None:
+    def __init__(self, app: web.Application, crowd: ConnectionLimiter) -> None:
         self.crowd = crowd
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})

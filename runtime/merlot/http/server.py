@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from merlot.errors import UnavailableError
-from merlot.http.crowd import Crowd
+from merlot.http.crowd import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG = 128
@@ -22,14 +22,14 @@ class HttpServer:
         self._runner = web.AppRunner(
             app, access_log=None, logger=SERVER_LOG, auto_decompress=False, shutdown_timeout=shutdown_s
         )
-        self._crowd: Crowd | None = None
+        self._crowd: ConnectionLimiter | None = None
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str | None, port: int) -> int:
         """Listen, on all addresses if `host` is None; return the port, which the system chooses if `port` is 0.
 
         Raise UnavailableError if the address cannot be bound."""
-        self._crowd = Crowd()
+        self._crowd = ConnectionLimiter()
         guard = Guard(self._app, self._crowd)
         await self._runner.setup()
         server = self._runner.server

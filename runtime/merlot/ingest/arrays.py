@@ -19,7 +19,7 @@ from merlot.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class CastResult:
     """Result of a cast. `values` has the target type, and is null where `bad` (boolean, no nulls) marks a value that
     did not fit."""
 
@@ -29,25 +29,25 @@ class Cast:
     """True if no value of the source's type can fit."""
 
 
-def all_good(values: pa.Array) -> Cast:
+def all_good(values: pa.Array) -> CastResult:
     """Return a cast in which every value fits."""
-    return Cast(values, constant(False, len(values)))
+    return CastResult(values, constant(False, len(values)))
 
 
-def all_bad(source: pa.Array, target: pa.DataType) -> Cast:
+def all_bad(source: pa.Array, target: pa.DataType) -> CastResult:
     """Return a cast in which no value fits, because no value of the source's type is one of the target's."""
-    return Cast(pa.nulls(len(source), target), source.is_valid(), by_type=True)
+    return CastResult(pa.nulls(len(source), target), source.is_valid(), by_type=True)
 
 
-def keep(source: pa.Array, fits: pa.Array, target: pa.DataType) -> Cast:
+def keep(source: pa.Array, fits: pa.Array, target: pa.DataType) -> CastResult:
     """Return a cast of the values that fit; `fits` is null where the source is."""
     bad = pc.invert(pc.fill_null(fits, True))
-    return Cast(with_nulls(source, bad).cast(target, safe=False), bad)
+    return CastResult(with_nulls(source, bad).cast(target, safe=False), bad)
 
 
-def then(first: Cast, second: Cast) -> Cast:
+def then(first: CastResult, second: CastResult) -> CastResult:
     """Combine two casts, the second of which is a cast of `first.values`: a value is bad if either cannot take it."""
-    return Cast(second.values, pc.or_(first.bad, second.bad), second.by_type)
+    return CastResult(second.values, pc.or_(first.bad, second.bad), second.by_type)
 
 
 def with_nulls(values: pa.Array, mask: pa.Array) -> pa.Array:
@@ -139,7 +139,7 @@ def floor_divide(numbers: pa.Array, divisor: int) -> pa.Array:
     return with_nulls(pa.array(filled // divisor), pc.is_null(numbers))
 
 
-def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataType) -> Cast:
+def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataType) -> CastResult:
     """Apply `read` to each distinct value; a ValueError or the like marks the value as bad."""
     encoded = column.dictionary_encode()
     values: list[Any] = []
@@ -153,12 +153,12 @@ def map_distinct(column: pa.Array, read: Callable[[Any], Any], target: pa.DataTy
             bad.append(True)
     indices = encoded.indices
     is_bad = pc.fill_null(pc.take(pa.array(bad, pa.bool_()), indices), False)
-    return Cast(pc.take(pa.array(values, target), indices), is_bad)
+    return CastResult(pc.take(pa.array(values, target), indices), is_bad)
 
 
 def by_pattern(
-    texts: pa.Array, pattern: str, at_once: Callable[[pa.Array], Cast], rest: Callable[[pa.Array], Cast]
-) -> Cast:
+    texts: pa.Array, pattern: str, at_once: Callable[[pa.Array], CastResult], rest: Callable[[pa.Array], CastResult]
+) -> CastResult:
     """Cast texts that match the pattern by `at_once`, the others by `rest`. The result of a text never depends on its
     neighbours."""
     usual = pc.match_substring_regex(texts, pattern)
@@ -166,12 +166,12 @@ def by_pattern(
         return at_once(texts)
     unusual = pc.invert(pc.fill_null(usual, True))
     quick, slow = at_once(with_nulls(texts, unusual)), rest(texts.filter(unusual))
-    return Cast(
+    return CastResult(
         pc.replace_with_mask(quick.values, unusual, slow.values), pc.replace_with_mask(quick.bad, unusual, slow.bad)
     )
 
 
-def readable(source: pa.Array) -> Cast:
+def readable(source: pa.Array) -> CastResult:
     """Return texts, or bytes that are texts; bad where they are not UTF-8. Arrow does not check texts that it reads
     from files."""
     try:

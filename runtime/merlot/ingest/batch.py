@@ -67,7 +67,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stretch:
+class RowSelection:
     """Rows to take, and a suffix for the names of their segments, so that a backfill's segments are not mistaken for
     others."""
 
@@ -75,10 +75,10 @@ class Stretch:
     name_suffix: str = ""
 
 
-EVERYTHING = Stretch()
+EVERYTHING = RowSelection()
 
 
-def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Stretch:
+def beside(stretch: RowSelection, table: Table, source: BatchIngestion | None) -> RowSelection:
     """Add the source's name to the suffix if the table is an upsert table: its rows replace those of other sources by
     their keys, not a whole day of theirs."""
     is_own = table.spec.upsert is not None and source is not None and source.name != UNNAMED
@@ -87,7 +87,7 @@ def beside(stretch: Stretch, table: Table, source: BatchIngestion | None) -> Str
     return replace(stretch, name_suffix=f"_{source.name}")
 
 
-def check_stretch(stretch: Stretch, table: Table) -> None:
+def check_stretch(stretch: RowSelection, table: Table) -> None:
     """Raise InvalidInputError if segments of these rows, once published, would replace more than these rows."""
     if PART_MARK in stretch.name_suffix:
         raise InvalidInputError(
@@ -130,7 +130,7 @@ def build_from_files(
     folder: Path,
     creation: CreationFacts | None = None,
     *,
-    stretch: Stretch = EVERYTHING,
+    stretch: RowSelection = EVERYTHING,
 ) -> BatchResult:
     """Read a batch source and build its segments in `folder`. Raises BadRowsError if the share of bad rows exceeds the
     source's limit."""
@@ -149,7 +149,7 @@ def build_from_tables(
     *,
     max_bad_row_share: float = 0.0,
     creation: CreationFacts | None = None,
-    stretch: Stretch = EVERYTHING,
+    stretch: RowSelection = EVERYTHING,
 ) -> BatchResult:
     """Build segments of Arrow tables, as `build_from_files` does of files."""
     rows_in = outside = 0

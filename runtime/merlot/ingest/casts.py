@@ -12,7 +12,17 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from merlot.ingest.arrays import Cast, all_bad, all_good, by_pattern, is_temporal, map_distinct, plain, readable, then
+from merlot.ingest.arrays import (
+    CastResult,
+    all_bad,
+    all_good,
+    by_pattern,
+    is_temporal,
+    map_distinct,
+    plain,
+    readable,
+    then,
+)
 from merlot.ingest.instants import FIRST_MS, LONG_RANGE, epoch_millis
 from merlot.ingest.number_casts import to_big_decimal, to_boolean, to_double, to_float, to_integer, whole
 from merlot.ingest.text_casts import to_bytes, to_json, to_string
@@ -27,7 +37,7 @@ CAST_TYPES: Mapping[TypeName, pa.DataType] = {**ARROW_TYPES, TypeName.TIMESTAMP:
 """Arrow type of a cast value; TIMESTAMP is epoch milliseconds."""
 
 
-def cast(column: pa.Array, target: TypeName) -> Cast:
+def cast(column: pa.Array, target: TypeName) -> CastResult:
     """Cast a column to a type; nulls stay null and are never bad."""
     source = plain(column)
     if pa.types.is_null(source.type):
@@ -38,7 +48,7 @@ def cast(column: pa.Array, target: TypeName) -> Cast:
     return then(texts, _CASTS[target](texts.values))
 
 
-def _to_timestamp(source: pa.Array) -> Cast:
+def _to_timestamp(source: pa.Array) -> CastResult:
     kind = source.type
     if is_temporal(kind):
         return epoch_millis(source)
@@ -49,7 +59,7 @@ def _to_timestamp(source: pa.Array) -> Cast:
     return _CASTS[TypeName.LONG](source)
 
 
-def _timestamps_at_once(texts: pa.Array) -> Cast:
+def _timestamps_at_once(texts: pa.Array) -> CastResult:
     """Cast texts by Arrow where it can: it refuses all of them for one 30 February, and accepts a year 0."""
     try:
         instants = pc.utf8_rtrim(texts, "Z").cast(pa.timestamp("us"))
@@ -57,10 +67,10 @@ def _timestamps_at_once(texts: pa.Array) -> Cast:
         return _timestamps_one_by_one(texts)
     millis = epoch_millis(instants).values
     early = pc.fill_null(pc.less(millis, FIRST_MS), False)
-    return Cast(pc.if_else(early, pa.scalar(None, pa.int64()), millis), early)
+    return CastResult(pc.if_else(early, pa.scalar(None, pa.int64()), millis), early)
 
 
-def _timestamps_one_by_one(texts: pa.Array) -> Cast:
+def _timestamps_one_by_one(texts: pa.Array) -> CastResult:
     return map_distinct(texts, _timestamp_of, pa.int64())
 
 
@@ -73,7 +83,7 @@ def _timestamp_of(text: str) -> int:
     return whole(number, *LONG_RANGE)
 
 
-_CASTS: Mapping[TypeName, Callable[[pa.Array], Cast]] = {
+_CASTS: Mapping[TypeName, Callable[[pa.Array], CastResult]] = {
     TypeName.INT: to_integer(-(2**31), 2**31 - 1, pa.int32()),
     TypeName.LONG: to_integer(*LONG_RANGE, pa.int64()),
     TypeName.FLOAT: to_float,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from merlot.ids import RawTableName, SegmentName
 from merlot.ingest import arrays, instants
-from merlot.ingest.arrays import Cast
+from merlot.ingest.arrays import CastResult
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, BadRow, BadRows
 from merlot.ingest.transform import Conformed, bad_row
 from merlot.segment.build.partitions import texts
@@ -110,7 +110,7 @@ def _days(conformed: Conformed, per_segment: int) -> pa.Array:
     return pa.array(counted - counted % np.int32(per_segment))
 
 
-def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> Cast:
+def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> CastResult:
     """Return the partition of each row. Each distinct value is hashed once; a null goes where its default value
     goes."""
     partition_of = partition_functions.get(function)
@@ -120,4 +120,4 @@ def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSp
     encoded = values.dictionary_encode()
     distinct = pa.array(texts(column.type, encoded.dictionary), pa.string())
     partitions = arrays.map_distinct(distinct, partition_of, pa.int32())
-    return Cast(partitions.values.take(encoded.indices), partitions.bad.take(encoded.indices))
+    return CastResult(partitions.values.take(encoded.indices), partitions.bad.take(encoded.indices))

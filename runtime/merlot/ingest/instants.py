@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.ingest.arrays import (
-    Cast,
+    CastResult,
     all_good,
     floor_divide,
     keep,
@@ -32,7 +32,7 @@ LAST_MS = 253_402_300_799_999
 LONG_RANGE = (-(2**63), 2**63 - 1)
 
 
-def epoch_millis(column: pa.Array) -> Cast:
+def epoch_millis(column: pa.Array) -> CastResult:
     """Return instants as epoch milliseconds, rounded down, also before 1970. A timestamp without a zone is UTC; a date
     begins at midnight UTC. A value that 64 bits cannot hold is bad."""
     if pa.types.is_date32(column.type):
@@ -43,7 +43,7 @@ def epoch_millis(column: pa.Array) -> Cast:
     if column.type.unit == "s":
         bound = LONG_RANGE[1] // 1000
         held = keep(ticks, pc.and_(pc.greater_equal(ticks, -bound), pc.less_equal(ticks, bound)), pa.int64())
-        return Cast(pc.multiply(held.values, 1000), held.bad)
+        return CastResult(pc.multiply(held.values, 1000), held.bad)
     divisor = {"ms": 1, "us": 1_000, "ns": 1_000_000}[column.type.unit]
     return all_good(floor_divide(ticks, divisor))
 
@@ -61,7 +61,7 @@ def to_millis(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
             return _within(_read(values, time_format).values, FIRST_MS, LAST_MS)
 
 
-def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
+def to_format(source: pa.Array, time_format: DateTimeFormat) -> CastResult:
     """Return what a column of that format stores for timestamps or dates: integers, or text for a pattern. A date has
     no time zone: in a pattern of any zone it is that day."""
     if isinstance(time_format, PatternFormat) and pa.types.is_date(source.type):
@@ -77,13 +77,13 @@ def to_format(source: pa.Array, time_format: DateTimeFormat) -> Cast:
             return then(millis, map_distinct(millis.values, time_format.from_millis, pa.string()))
 
 
-def _counts(source: pa.Array, step_ns: int) -> Cast:
+def _counts(source: pa.Array, step_ns: int) -> CastResult:
     """Count steps between 1970 and timestamps or dates, rounded down. Values that 64 bits cannot hold are bad."""
     ticks = source.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date32(source.type) else source.cast(pa.int64())
     steps = Fraction(_tick_ns(source.type), step_ns)
     bound = LONG_RANGE[1] // math.ceil(steps)
     held = keep(ticks, pc.and_(pc.greater_equal(ticks, -bound), pc.less_equal(ticks, bound)), pa.int64())
-    return Cast(_times(held.values, steps), held.bad)
+    return CastResult(_times(held.values, steps), held.bad)
 
 
 def _tick_ns(kind: pa.DataType) -> int:
@@ -112,7 +112,7 @@ def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
     return _read(values, time_format).bad
 
 
-def _read(values: pa.Array, time_format: DateTimeFormat) -> Cast:
+def _read(values: pa.Array, time_format: DateTimeFormat) -> CastResult:
     def read(value: int | str) -> int:
         millis = time_format.to_millis(value)
         if not LONG_RANGE[0] <= millis <= LONG_RANGE[1]:

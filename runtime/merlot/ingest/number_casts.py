@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.ingest.arrays import (
-    Cast,
+    CastResult,
     all_bad,
     all_good,
     by_pattern,
@@ -41,10 +41,10 @@ once."""
 MAX_EXACT_POWER = 22
 
 
-def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array], Cast]:
+def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array], CastResult]:
     """Return a cast to whole numbers in the range, however they are written; instants become epoch milliseconds."""
 
-    def cast(source: pa.Array) -> Cast:
+    def cast(source: pa.Array) -> CastResult:
         kind = source.type
         if pa.types.is_boolean(kind):
             return all_good(source.cast(target))
@@ -65,10 +65,10 @@ def to_integer(low: int, high: int, target: pa.DataType) -> Callable[[pa.Array],
             return by_pattern(source, SHORT_INTEGER, at_once, one_by_one)
         return all_bad(source, target)
 
-    def at_once(texts: pa.Array) -> Cast:
+    def at_once(texts: pa.Array) -> CastResult:
         return cast(pc.utf8_ltrim(texts, "+").cast(pa.int64()))
 
-    def one_by_one(texts: pa.Array) -> Cast:
+    def one_by_one(texts: pa.Array) -> CastResult:
         return map_distinct(texts, lambda text: whole(decimal_of(text), low, high), target)
 
     return cast
@@ -82,7 +82,7 @@ def whole(number: Decimal, low: int, high: int) -> int:
     return int(number)
 
 
-def _integers_of_decimals(source: pa.Array, cast: Callable[[pa.Array], Cast]) -> Cast:
+def _integers_of_decimals(source: pa.Array, cast: Callable[[pa.Array], CastResult]) -> CastResult:
     unscaled, scale = _unscaled(source), source.type.scale
     if unscaled is None or not 0 <= scale <= 18:
         return cast(source.cast(pa.string()))
@@ -92,7 +92,7 @@ def _integers_of_decimals(source: pa.Array, cast: Callable[[pa.Array], Cast]) ->
     return then(checked, cast(checked.values))
 
 
-def to_double(source: pa.Array) -> Cast:
+def to_double(source: pa.Array) -> CastResult:
     """Cast to the nearest double. A finite number beyond all doubles is bad; NaN and the infinities are values."""
     kind = source.type
     if pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -104,7 +104,7 @@ def to_double(source: pa.Array) -> Cast:
     return _floats_of_text(source, pa.float64())
 
 
-def to_float(source: pa.Array) -> Cast:
+def to_float(source: pa.Array) -> CastResult:
     """Cast to the nearest float. Text and decimals are rounded once, not first to a double."""
     kind = source.type
     if pa.types.is_float64(kind):
@@ -117,7 +117,7 @@ def to_float(source: pa.Array) -> Cast:
     return _floats_of_text(source, pa.float32())
 
 
-def _doubles_of_decimals(source: pa.Array) -> Cast:
+def _doubles_of_decimals(source: pa.Array) -> CastResult:
     unscaled, scale = _unscaled(source), source.type.scale
     small = unscaled is not None and (
         not len(unscaled) or max(-int(unscaled.min()), int(unscaled.max())) <= EXACT_DOUBLE
@@ -142,28 +142,28 @@ def _unscaled(source: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]] | 
     return low if np.array_equal(high, low >> 63) else None
 
 
-def _floats_of_text(source: pa.Array, target: pa.DataType) -> Cast:
+def _floats_of_text(source: pa.Array, target: pa.DataType) -> CastResult:
     if not pa.types.is_string(source.type):
         return all_bad(source, target)
     return by_pattern(source, NUMBER, partial(_floats, target=target), partial(_odd_floats, target=target))
 
 
-def _floats(texts: pa.Array, target: pa.DataType) -> Cast:
+def _floats(texts: pa.Array, target: pa.DataType) -> CastResult:
     values = texts.cast(target)
     finite = pc.is_finite(values)
     return all_good(values) if pc.all(finite, min_count=0).as_py() is not False else keep(values, finite, target)
 
 
-def _odd_floats(texts: pa.Array, target: pa.DataType) -> Cast:
+def _odd_floats(texts: pa.Array, target: pa.DataType) -> CastResult:
     """Cast numbers with blanks around them, NaN and the infinities. All other texts are bad."""
     trimmed = pc.ascii_trim_whitespace(texts)
     special = pc.match_substring_regex(trimmed, NOT_FINITE)
     numbers = _floats(with_nulls(trimmed, pc.invert(pc.match_substring_regex(trimmed, NUMBER))), target)
     values = pc.if_else(special, with_nulls(trimmed, pc.invert(special)).cast(target), numbers.values)
-    return Cast(values, pc.or_(numbers.bad, pc.is_null(values)))
+    return CastResult(values, pc.or_(numbers.bad, pc.is_null(values)))
 
 
-def to_boolean(source: pa.Array) -> Cast:
+def to_boolean(source: pa.Array) -> CastResult:
     """Cast 0 and 1 of any numeric type, and `true` and `false` in any case."""
     kind = source.type
     if pa.types.is_boolean(kind):
@@ -189,7 +189,7 @@ def _truth(text: str) -> bool:
     return number == 1
 
 
-def to_big_decimal(source: pa.Array) -> Cast:
+def to_big_decimal(source: pa.Array) -> CastResult:
     """Cast to the canonical text of a number, see `plain_decimal`; a float by its shortest text."""
     kind = source.type
     if pa.types.is_boolean(kind):
@@ -206,16 +206,16 @@ def to_big_decimal(source: pa.Array) -> Cast:
     return _decimals_one_by_one(source) if longest > MAX_DECIMAL_DIGITS else _decimals_of_text(source)
 
 
-def _decimals_of_text(source: pa.Array) -> Cast:
+def _decimals_of_text(source: pa.Array) -> CastResult:
     return by_pattern(source, SIMPLE_DECIMAL, _without_trailing_zeros, _decimals_one_by_one)
 
 
-def _without_trailing_zeros(source: pa.Array) -> Cast:
+def _without_trailing_zeros(source: pa.Array) -> CastResult:
     texts = pc.replace_substring_regex(source, TRAILING_ZEROS, r"\1")
     return all_good(pc.if_else(pc.equal(texts, "-0"), "0", texts))
 
 
-def _decimals_one_by_one(source: pa.Array) -> Cast:
+def _decimals_one_by_one(source: pa.Array) -> CastResult:
     return map_distinct(source, lambda text: plain_decimal(decimal_of(text)), pa.string())
 
 

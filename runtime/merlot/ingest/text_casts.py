@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.ingest.arrays import (
-    Cast,
+    CastResult,
     all_bad,
     all_good,
     elements_of,
@@ -41,7 +41,7 @@ BELOW_MILLIS = r"(\.[0-9]{3}(?:[0-9]{3})??)(?:000){1,2}$"
 _HEX = np.frombuffer(b"0123456789abcdef", dtype=np.uint8)
 
 
-def to_string(source: pa.Array) -> Cast:
+def to_string(source: pa.Array) -> CastResult:
     """Cast to text: text as it is, bytes as UTF-8, nested values as JSON."""
     kind = source.type
     if pa.types.is_string(kind):
@@ -63,7 +63,7 @@ def to_string(source: pa.Array) -> Cast:
     return all_bad(source, pa.string())
 
 
-def to_json(source: pa.Array) -> Cast:
+def to_json(source: pa.Array) -> CastResult:
     """Cast to JSON. Text, or bytes of text, has to be JSON already and stays as it is; other values are written as
     JSON."""
     if pa.types.is_string(source.type):
@@ -74,7 +74,7 @@ def to_json(source: pa.Array) -> Cast:
     return json_of(source)
 
 
-def to_bytes(source: pa.Array) -> Cast:
+def to_bytes(source: pa.Array) -> CastResult:
     """Cast to bytes: binary as it is, text as hex, as in Pinot."""
     if isinstance(source.type, pa.UuidType):
         source = source.storage.cast(pa.binary())
@@ -90,20 +90,20 @@ def _checked_json(text: str) -> str:
     return text
 
 
-def _temporal_texts(source: pa.Array) -> Cast:
+def _temporal_texts(source: pa.Array) -> CastResult:
     kind = source.type
     if pa.types.is_time(kind):
         day = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}[kind.unit]
         ticks = source.cast(pa.int32() if pa.types.is_time32(kind) else pa.int64())
         fits = pc.and_(pc.greater_equal(ticks, 0), pc.less(ticks, day))
         times = keep(source, fits, kind)
-        return Cast(pc.replace_substring_regex(times.values.cast(pa.string()), r"\.?(?:000)+$", ""), times.bad)
+        return CastResult(pc.replace_substring_regex(times.values.cast(pa.string()), r"\.?(?:000)+$", ""), times.bad)
     millis = epoch_millis(source)
     inside = pc.and_(pc.greater_equal(millis.values, FIRST_MS), pc.less_equal(millis.values, LAST_MS))
     valid = keep(source, pc.and_(inside, pc.invert(millis.bad)), kind)
     if pa.types.is_date(kind):
-        return Cast(valid.values.cast(pa.string()), valid.bad)
-    return Cast(_timestamp_texts(valid.values), valid.bad)
+        return CastResult(valid.values.cast(pa.string()), valid.bad)
+    return CastResult(_timestamp_texts(valid.values), valid.bad)
 
 
 def _timestamp_texts(source: pa.Array) -> pa.Array:
@@ -131,7 +131,7 @@ def _uuid_texts(raw: pa.Array) -> pa.Array:
     return with_nulls(fixed.cast(pa.binary()).cast(pa.string()), raw.is_null())
 
 
-def json_of(source: pa.Array) -> Cast:
+def json_of(source: pa.Array) -> CastResult:
     """Return a JSON value for each value; null where there is none."""
     kind = source.type
     if pa.types.is_null(kind):
@@ -161,13 +161,13 @@ def json_text(value: object) -> str:
     return json.dumps(value, default=fallback, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-def _quoted(texts: Cast) -> Cast:
+def _quoted(texts: CastResult) -> CastResult:
     if pc.any(pc.match_substring_regex(texts.values, NEEDS_ESCAPE), min_count=0).as_py():
-        return Cast(map_distinct(texts.values, json_text, pa.string()).values, texts.bad, texts.by_type)
-    return Cast(_joined('"', texts.values, '"'), texts.bad, texts.by_type)
+        return CastResult(map_distinct(texts.values, json_text, pa.string()).values, texts.bad, texts.by_type)
+    return CastResult(_joined('"', texts.values, '"'), texts.bad, texts.by_type)
 
 
-def _nested_json(source: pa.Array) -> Cast:
+def _nested_json(source: pa.Array) -> CastResult:
     kind = source.type
     if pa.types.is_map(kind):
         return _map_json(source)
@@ -180,7 +180,7 @@ def _nested_json(source: pa.Array) -> Cast:
     return _struct_json(source, names)
 
 
-def _struct_json(source: pa.StructArray, names: list[str]) -> Cast:
+def _struct_json(source: pa.StructArray, names: list[str]) -> CastResult:
     parts: list[pa.Array | str] = []
     bad = np.zeros(len(source), dtype=bool)
     for name, values in zip(names, source.flatten(), strict=True):
@@ -188,18 +188,18 @@ def _struct_json(source: pa.StructArray, names: list[str]) -> Cast:
         bad |= member.bad.to_numpy(zero_copy_only=False)
         parts += [f"{',' if parts else '{'}{json_text(name)}:", pc.fill_null(member.values, "null")]
     texts = _joined(*parts, "}") if parts else pa.array(["{}"] * len(source), pa.string())
-    return Cast(with_nulls(texts, pc.or_(source.is_null(), pa.array(bad))), pa.array(bad))
+    return CastResult(with_nulls(texts, pc.or_(source.is_null(), pa.array(bad))), pa.array(bad))
 
 
-def _list_json(lists: pa.ListArray, elements: Cast, brackets: str) -> Cast:
+def _list_json(lists: pa.ListArray, elements: CastResult, brackets: str) -> CastResult:
     bad = np.zeros(len(lists), dtype=bool)
     bad[parents_of(lists)[elements.bad.to_numpy(zero_copy_only=False)]] = True
     inner = lists_of(lengths_of(lists), pc.fill_null(elements.values, "null"))
     texts = _joined(brackets[0], pc.binary_join(inner, ","), brackets[1])
-    return Cast(with_nulls(texts, pc.or_(lists.is_null(), pa.array(bad))), pa.array(bad))
+    return CastResult(with_nulls(texts, pc.or_(lists.is_null(), pa.array(bad))), pa.array(bad))
 
 
-def _map_json(source: pa.MapArray) -> Cast:
+def _map_json(source: pa.MapArray) -> CastResult:
     """Write maps as JSON objects. A map is bad if it has a key twice, or a key without a text."""
     kind = source.type
     entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
@@ -210,7 +210,7 @@ def _map_json(source: pa.MapArray) -> Cast:
     names, members = _quoted(texts), json_of(values)
     bad = pc.or_(pc.or_(names.bad, members.bad), pc.or_(keys.is_null(), _repeated(lists, texts.values)))
     joined = _joined(names.values, ":", pc.fill_null(members.values, "null"))
-    return _list_json(lists, Cast(joined, bad), "{}")
+    return _list_json(lists, CastResult(joined, bad), "{}")
 
 
 def _repeated(lists: pa.ListArray, keys: pa.Array) -> pa.Array:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from merlot.errors import InvalidInputError
 from merlot.ingest import arrays, casts, instants
-from merlot.ingest.arrays import Cast, then
+from merlot.ingest.arrays import CastResult, then
 from merlot.ingest.bad_rows import SAMPLES_PER_REASON, UNKNOWN_ROW, BadRow, BadRows, pick_samples
 from merlot.segment.arrow_types import arrow_schema
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -154,7 +154,7 @@ def is_impossible(kind: pa.DataType, column: FieldSpec) -> bool:
     return _cast(arrays.plain(pa.nulls(0, kind)), column).by_type
 
 
-def _cast(source: pa.Array, column: FieldSpec) -> Cast:
+def _cast(source: pa.Array, column: FieldSpec) -> CastResult:
     return _cast_lists(source, column) if column.multi_value else _cast_single(source, column)
 
 
@@ -168,14 +168,14 @@ def _short(kind: pa.DataType) -> str:
     return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
-def _cast_single(source: pa.Array, column: FieldSpec) -> Cast:
+def _cast_single(source: pa.Array, column: FieldSpec) -> CastResult:
     if arrays.is_temporal(source.type) and column.time_format is not None:
         stored = instants.to_format(source, column.time_format)
         return then(stored, casts.cast(stored.values, column.type))
     return casts.cast(source, column.type)
 
 
-def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
+def _cast_lists(source: pa.Array, column: FieldSpec) -> CastResult:
     """Cast lists. A list is bad if one of its values is. Nulls in a list are left out; a single value becomes a list of
     one."""
     if pa.types.is_null(source.type):
@@ -189,14 +189,14 @@ def _cast_lists(source: pa.Array, column: FieldSpec) -> Cast:
     present = elements.values.is_valid()
     lengths = np.bincount(parents[present.to_numpy(zero_copy_only=False)], minlength=len(source))
     lists = arrays.lists_of(lengths, elements.values.filter(present), source.is_null())
-    return Cast(lists.cast(cast_type(column)), pa.array(bad), elements.by_type)
+    return CastResult(lists.cast(cast_type(column)), pa.array(bad), elements.by_type)
 
 
-def _lists_of_one(values: Cast) -> Cast:
+def _lists_of_one(values: CastResult) -> CastResult:
     present = values.values.is_valid()
     lengths = present.to_numpy(zero_copy_only=False).astype(np.int64)
     lists = arrays.lists_of(lengths, values.values.drop_null(), pc.invert(present))
-    return Cast(lists, values.bad, values.by_type)
+    return CastResult(lists, values.bad, values.by_type)
 
 
 def _time_of(spec: TableSpec, columns: Mapping[str, pa.Array], faults: _RowFaults) -> pa.Array | None:

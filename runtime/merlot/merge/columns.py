@@ -16,8 +16,8 @@ from merlot.kernels import bits, take
 from merlot.kernels import merge as kernels
 from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES
-from merlot.segment.build.coding import Coded, code
-from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
+from merlot.segment.build.coding import DictionaryEncoded, code
+from merlot.segment.build.rows import BuildColumn, EncodedColumn, StoredColumn
 from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dict_ids import id_dtype
@@ -33,7 +33,7 @@ occur."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class MergeColumn:
     """One column of several rows, as a segment stores it: nulls hold the default value."""
 
     field: FieldSpec
@@ -47,7 +47,7 @@ class Column:
     nulls: NDArray[np.bool_] | None = None
     every_value_occurs: bool = False
 
-    def take(self, rows: Rows | slice) -> "Column":
+    def take(self, rows: Rows | slice) -> "MergeColumn":
         """Return the rows at these places, in this order."""
         if isinstance(rows, slice):
             return self if rows == slice(0, self.num_rows) else self._slice(rows.start, rows.stop)
@@ -60,7 +60,7 @@ class Column:
             taken = _take_lists(flat, offsets, rows, ends)
         return self._with(len(rows), taken, ends, None if self.nulls is None else self.nulls[rows])
 
-    def _slice(self, start: int, stop: int) -> "Column":
+    def _slice(self, start: int, stop: int) -> "MergeColumn":
         flat, offsets = self.values if self.ids is None else self.ids, self.offsets
         first, last, ends = start, stop, None
         if offsets is not None:
@@ -71,20 +71,20 @@ class Column:
 
     def _with(
         self, num_rows: int, flat: Values, offsets: NDArray[np.int64] | None, nulls: NDArray[np.bool_] | None
-    ) -> "Column":
+    ) -> "MergeColumn":
         values, ids = (flat, None) if self.ids is None else (self.values, flat)
-        return Column(field=self.field, num_rows=num_rows, values=values, ids=ids, offsets=offsets, nulls=nulls)
+        return MergeColumn(field=self.field, num_rows=num_rows, values=values, ids=ids, offsets=offsets, nulls=nulls)
 
-    def coded(self) -> "Column":
+    def coded(self) -> "MergeColumn":
         """Return the same rows with a dictionary."""
         if self.ids is not None:
             return self
         coded = code(self.field.type, self.values)
         return self.recoded(coded, every_value_occurs=True)
 
-    def recoded(self, coded: Coded, *, every_value_occurs: bool) -> "Column":
+    def recoded(self, coded: DictionaryEncoded, *, every_value_occurs: bool) -> "MergeColumn":
         """Return the same rows with another dictionary."""
-        return Column(
+        return MergeColumn(
             field=self.field,
             num_rows=self.num_rows,
             values=coded.values,
@@ -94,13 +94,13 @@ class Column:
             every_value_occurs=every_value_occurs,
         )
 
-    def with_dictionary(self, values: Values) -> "Column":
+    def with_dictionary(self, values: Values) -> "MergeColumn":
         """Replace each dictionary entry by another value; several entries may become equal."""
         assert self.ids is not None
         mapped = code(self.field.type, values)
         ids = np.empty(len(self.ids), id_dtype(mapped.cardinality))
         bits.gather(mapped.ids, read_only(self.ids), ids)
-        return self.recoded(Coded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
+        return self.recoded(DictionaryEncoded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
 
     def plain(self) -> Values:
         """Return a value per row, or per element."""
@@ -118,20 +118,20 @@ class Column:
             facts["nulls"] = null_words.words_of(self.nulls)
         if self.ids is None:
             return StoredColumn(**facts, values=self.values, num_nulls=num_nulls)
-        return CodedColumn(**facts, coded=self._compact(self.ids), num_nulls=num_nulls)
+        return EncodedColumn(**facts, coded=self._compact(self.ids), num_nulls=num_nulls)
 
-    def compact(self) -> "Column":
+    def compact(self) -> "MergeColumn":
         """Return the same rows with a dictionary of only the values that occur."""
         return self if self.ids is None else self.recoded(self._compact(self.ids), every_value_occurs=True)
 
-    def _compact(self, ids: Array) -> Coded:
+    def _compact(self, ids: Array) -> DictionaryEncoded:
         values = self.values
         if self.every_value_occurs:
-            return Coded(ids, values)
+            return DictionaryEncoded(ids, values)
         ids = read_only(ids)
         if len(values) > _MANY_VALUES * len(ids):
             recoded = code(TypeName.INT, ids)
-            return Coded(
+            return DictionaryEncoded(
                 recoded.ids,
                 values.take(pa.array(recoded.values)) if isinstance(values, pa.Array) else values[recoded.values],
             )
@@ -140,14 +140,14 @@ class Column:
         present = ranks != 0
         cardinality = bits.rank_present(ranks)
         if cardinality == len(values):
-            return Coded(ids, values)
+            return DictionaryEncoded(ids, values)
         dense = np.empty(len(ids), id_dtype(cardinality))
         bits.lookup_ranks(ids, 0, ranks, dense)
         occurring = values[present] if isinstance(values, np.ndarray) else values.filter(pa.array(present))
-        return Coded(dense, occurring)
+        return DictionaryEncoded(dense, occurring)
 
 
-def concat(pieces: Sequence[Column]) -> Column:
+def concat(pieces: Sequence[MergeColumn]) -> MergeColumn:
     """Concatenate the rows of one field; at least one piece."""
     if len(pieces) == 1:
         return pieces[0]
@@ -161,10 +161,10 @@ def concat(pieces: Sequence[Column]) -> Column:
     }
     ids = [piece.ids for piece in pieces if piece.ids is not None]
     if len(ids) < len(pieces):
-        return Column(**facts, values=concat_values([piece.plain() for piece in pieces]))
+        return MergeColumn(**facts, values=concat_values([piece.plain() for piece in pieces]))
     coded = concat_coded(pieces[0].field.type, [piece.values for piece in pieces], ids)
     every_value_occurs = all(piece.every_value_occurs for piece in pieces)
-    return Column(**facts, values=coded.values, ids=coded.ids, every_value_occurs=every_value_occurs)
+    return MergeColumn(**facts, values=coded.values, ids=coded.ids, every_value_occurs=every_value_occurs)
 
 
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:

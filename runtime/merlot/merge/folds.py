@@ -21,8 +21,8 @@ from merlot.aggregates.function import Known
 from merlot.aggregates.sketches import MERGES, Serialized, SketchError, merge_sketches
 from merlot.aggregates.sums import FloatSum, IntegerSum, rounded, sum_texts
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Array, Column, fixed_dtype
-from merlot.merge.plan import Aggregation, MergePlan
+from merlot.merge.columns import Array, MergeColumn, fixed_dtype
+from merlot.merge.plan import MergePlan, MetricAggregation
 from merlot.segment.concat import Values
 from merlot.spec.schema import FieldSpec
 from merlot.tree.types import DOUBLE
@@ -45,22 +45,22 @@ def check(plan: MergePlan) -> None:
             _fold_of(field, aggregation_of(plan, field))
 
 
-def aggregation_of(plan: MergePlan, field: FieldSpec) -> Aggregation:
+def aggregation_of(plan: MergePlan, field: FieldSpec) -> MetricAggregation:
     """Return the plan's aggregation of a metric; SUM by default."""
-    return plan.aggregations.get(field.name, Aggregation())
+    return plan.aggregations.get(field.name, MetricAggregation())
 
 
-def fold(column: Column, target: FieldSpec, how: Aggregation, groups: Groups) -> Column:
+def fold(column: MergeColumn, target: FieldSpec, how: MetricAggregation, groups: Groups) -> MergeColumn:
     """Return a value per group, of the type of `target`; raise SumOverflowError, SketchError."""
     return _fold_of(target, how)(column, target, groups)
 
 
-def is_extreme(how: Aggregation) -> bool:
+def is_extreme(how: MetricAggregation) -> bool:
     """Return whether the aggregation is MIN or MAX."""
     return how.function.upper() in ("MIN", "MAX")
 
 
-def beaten_by_default(folded: Column, how: Aggregation) -> NDArray[np.bool_]:
+def beaten_by_default(folded: MergeColumn, how: MetricAggregation) -> NDArray[np.bool_]:
     """Mark the groups whose minimum or maximum would differ if the default were among their values."""
     is_min, default, values = how.function.upper() == "MIN", folded.field.default_value, folded.values
     if isinstance(values, np.ndarray):
@@ -77,15 +77,15 @@ def beaten_by_default(folded: Column, how: Aggregation) -> NDArray[np.bool_]:
     return beaten if folded.nulls is None else beaten & ~folded.nulls
 
 
-def is_sum(how: Aggregation) -> bool:
+def is_sum(how: MetricAggregation) -> bool:
     """Return whether a result may need a wider type than its values."""
     return how.function.upper() in ("SUM", "COUNT")
 
 
-Fold = Callable[[Column, FieldSpec, Groups], Column]
+Fold = Callable[[MergeColumn, FieldSpec, Groups], MergeColumn]
 
 
-def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
+def _fold_of(field: FieldSpec, how: MetricAggregation) -> Fold:
     name = how.function.upper()
     if name in MERGES:
         if field.type is not TypeName.BYTES:
@@ -101,7 +101,7 @@ def _fold_of(field: FieldSpec, how: Aggregation) -> Fold:
     return function
 
 
-def _sum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+def _sum(column: MergeColumn, target: FieldSpec, groups: Groups) -> MergeColumn:
     values, of_rows, is_null = _valid(column, groups)
     sums: Values
     if column.field.type is TypeName.BIG_DECIMAL:
@@ -113,20 +113,22 @@ def _sum(column: Column, target: FieldSpec, groups: Groups) -> Column:
     return _result(target, sums, is_null)
 
 
-def _count(column: Column, target: FieldSpec, groups: Groups) -> Column:
+def _count(column: MergeColumn, target: FieldSpec, groups: Groups) -> MergeColumn:
     """Count a row as its value, and a null as its default."""
     return _sum(_without_nulls(column), target, groups)
 
 
-def _minimum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+def _minimum(column: MergeColumn, target: FieldSpec, groups: Groups) -> MergeColumn:
     return _extreme(column, target, groups, is_min=True)
 
 
-def _maximum(column: Column, target: FieldSpec, groups: Groups) -> Column:
+def _maximum(column: MergeColumn, target: FieldSpec, groups: Groups) -> MergeColumn:
     return _extreme(column, target, groups, is_min=False)
 
 
-def _sketch(name: str, parameters: Mapping[str, str], column: Column, target: FieldSpec, groups: Groups) -> Column:
+def _sketch(
+    name: str, parameters: Mapping[str, str], column: MergeColumn, target: FieldSpec, groups: Groups
+) -> MergeColumn:
     given = Serialized(
         values=column.values, ids=column.ids, nulls=column.nulls, of_rows=groups.of_rows, num_groups=len(groups)
     )
@@ -145,7 +147,7 @@ FOLDS: Final[Mapping[str, Fold]] = {"SUM": _sum, "MIN": _minimum, "MAX": _maximu
 """Aggregations of metrics, by name."""
 
 
-def _extreme(column: Column, target: FieldSpec, groups: Groups, *, is_min: bool) -> Column:
+def _extreme(column: MergeColumn, target: FieldSpec, groups: Groups, *, is_min: bool) -> MergeColumn:
     """Compare dictionary ids, if there are any: they are in the order of the values."""
     if column.ids is None and not isinstance(column.values, np.ndarray):
         column = column.coded()
@@ -164,17 +166,17 @@ def _extreme(column: Column, target: FieldSpec, groups: Groups, *, is_min: bool)
     return _result(target, chosen, is_null)
 
 
-def _without_nulls(column: Column) -> Column:
-    return Column(field=column.field, num_rows=column.num_rows, values=column.values, ids=column.ids)
+def _without_nulls(column: MergeColumn) -> MergeColumn:
+    return MergeColumn(field=column.field, num_rows=column.num_rows, values=column.values, ids=column.ids)
 
 
-def _valid(column: Column, groups: Groups) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
+def _valid(column: MergeColumn, groups: Groups) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
     """Return the values that are not null, their groups, and the groups that have none."""
     return _valid_flat(column, column.plain(), groups)
 
 
 def _valid_flat(
-    column: Column, flat: Values, groups: Groups
+    column: MergeColumn, flat: Values, groups: Groups
 ) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
     if column.nulls is None or not column.nulls.any():
         return flat, groups.of_rows, None
@@ -186,7 +188,7 @@ def _valid_flat(
     return values, of_rows, is_null if is_null.any() else None
 
 
-def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None) -> Column:
+def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None) -> MergeColumn:
     """Return a column of results; null results hold the default value."""
     if is_null is not None:
         default = target.default_value
@@ -195,7 +197,7 @@ def _result(target: FieldSpec, values: Values, is_null: NDArray[np.bool_] | None
         else:
             text = plain_text(default) if target.type is TypeName.BIG_DECIMAL else default  # type: ignore[arg-type]
             values = pc.if_else(pa.array(is_null), pa.scalar(text, values.type), values)
-    return Column(field=target, num_rows=len(values), values=values, nulls=is_null)
+    return MergeColumn(field=target, num_rows=len(values), values=values, nulls=is_null)
 
 
 def _integer_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merlot.kernels import merge as kernels
-from merlot.merge.columns import Column
+from merlot.merge.columns import MergeColumn
 from merlot.merge.plan import MergePlan
 from merlot.merge.source import MergeSource, Selection, num_rows
 from merlot.segment.concat import Values
@@ -26,7 +26,7 @@ def key_hashes(plan: MergePlan, source: MergeSource, selection: Selection) -> Ha
     return rows
 
 
-def _row_hashes(column: Column) -> Hashes:
+def _row_hashes(column: MergeColumn) -> Hashes:
     flat = _value_hashes(column.values)
     if column.ids is not None:
         flat = flat[column.ids]

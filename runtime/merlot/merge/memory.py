@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan
 from merlot.merge.source import Selection, no_collections, num_rows
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import width_bytes
@@ -49,7 +49,7 @@ def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> i
 
 def _row_bytes(plan: MergePlan, selection: Selection) -> float:
     """Estimate the bytes per row of keys and orders."""
-    if plan.merge_type is MergeType.CONCAT:
+    if plan.merge_type is MergeMode.CONCAT:
         return 40.0 if plan.indexing.sorted_columns else 4.0
     bits = sum(1 if field.name in plan.erased else _key_bits(selection, field.name) for field in plan.key_fields())
     # Words are stored twice (while they grow, and side by side) and once in the table of groups. The rest is for

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.kernels import bits, radix
-from merlot.merge.columns import Array, Column, Rows
+from merlot.merge.columns import Array, MergeColumn, Rows
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.vectors.groups import KeyWords
 
@@ -20,14 +20,14 @@ def order_of(keys: KeyWords) -> Rows | None:
     return rows
 
 
-def order_codes(column: Column) -> tuple[Array, int]:
+def order_codes(column: MergeColumn) -> tuple[Array, int]:
     """Return numbers in the order of a column's values, as in its dictionary, and how many there are."""
     coded = column.coded()
     assert coded.ids is not None
     return coded.ids, len(coded.values)
 
 
-def key_codes(column: Column) -> tuple[Array, int]:
+def key_codes(column: MergeColumn) -> tuple[Array, int]:
     """Return codes like `order_codes`, also for lists: equal values get equal codes, and null gets the last code."""
     coded = with_one_zero(column.coded())
     codes, cardinality = order_codes(coded) if coded.offsets is None else list_codes(coded)
@@ -37,7 +37,7 @@ def key_codes(column: Column) -> tuple[Array, int]:
     return codes, cardinality
 
 
-def with_one_zero(column: Column) -> Column:
+def with_one_zero(column: MergeColumn) -> MergeColumn:
     """Replace -0.0 by 0.0, which equals it."""
     values = column.values
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or not (np.signbit(values) & (values == 0)).any():
@@ -45,7 +45,7 @@ def with_one_zero(column: Column) -> Column:
     return column.coded().with_dictionary(column.coded().values + 0.0)
 
 
-def list_codes(column: Column) -> tuple[Array, int]:
+def list_codes(column: MergeColumn) -> tuple[Array, int]:
     """Return codes of whole lists, ordered by their elements."""
     assert column.ids is not None
     assert column.offsets is not None

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from merlot.merge.columns import Column
-from merlot.merge.plan import MergeCancelledError, MergePlan, Phase
+from merlot.merge.columns import MergeColumn
+from merlot.merge.plan import MergeCancelledError, MergePhase, MergePlan
 from merlot.segment.build.builder import SegmentWriter
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.build.slices import even_slices
@@ -25,21 +25,21 @@ class OrderedRows(Protocol):
 
     @property
     def num_rows(self) -> int: ...
-    def column(self, field: FieldSpec) -> Column: ...
+    def column(self, field: FieldSpec) -> MergeColumn: ...
 
 
 @dataclass(slots=True)
 class ProgressWatch:
     """Progress that a merge reports to its caller, and the caller's wish to cancel."""
 
-    progress: Callable[[Phase, int, int], None]
+    progress: Callable[[MergePhase, int, int], None]
     cancelled: Callable[[], bool]
     rows: int = 0
     """Input rows that are finished."""
     bytes: int = 0
     """Bytes of finished outputs."""
 
-    def tell(self, phase: Phase, rows: int | None = None) -> None:
+    def tell(self, phase: MergePhase, rows: int | None = None) -> None:
         """Report progress; raise MergeCancelledError if the caller has cancelled."""
         self.progress(phase, self.rows if rows is None else rows, self.bytes)
         if self.cancelled():
@@ -67,7 +67,7 @@ class Outputs:
                 writers.append(files.enter_context(writer))
             for number, column_field in enumerate(plan.schema.fields):
                 done = input_rows * number // len(plan.schema.fields)
-                self.watch.tell(Phase.WRITE, self.watch.rows + done)
+                self.watch.tell(MergePhase.WRITE, self.watch.rows + done)
                 column = rows.column(column_field)
                 for writer, part in zip(writers, slices, strict=True):
                     writer.add(column.take(part).for_build())
@@ -76,7 +76,7 @@ class Outputs:
                 self.built.append(segment)
                 self.watch.bytes += segment.size_bytes
         self.watch.rows += input_rows
-        self.watch.tell(Phase.WRITE)
+        self.watch.tell(MergePhase.WRITE)
 
     def discard(self) -> None:
         """Delete the segments built so far."""
@@ -109,7 +109,7 @@ class Outputs:
         ]
 
 
-def _bounds(time: Column) -> tuple[str, str]:
+def _bounds(time: MergeColumn) -> tuple[str, str]:
     """Return the least and greatest value as text for a file name."""
     if time.ids is not None:
         low, high = time.values[int(time.ids.min())], time.values[int(time.ids.max())]

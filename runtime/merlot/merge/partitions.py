@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.merge.order import with_one_zero
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan
 from merlot.merge.source import InputPart, MergeSource, Selection
 from merlot.segment.build.partitions import quick_partitions, texts
 from merlot.segment.concat import Values
@@ -39,7 +39,7 @@ def _by_partition(
     plan: MergePlan, source: MergeSource, part: InputPart, partitioning: PartitioningSpec
 ) -> Mapping[tuple[int, ...], InputPart]:
     names = sorted(partitioning.columns)
-    is_by_value = plan.merge_type is not MergeType.CONCAT
+    is_by_value = plan.merge_type is not MergeMode.CONCAT
     footer_partitions = [_MIXED if is_by_value else _one_partition(plan, part, name) for name in names]
     if _MIXED not in footer_partitions or (partitioning.enforce is PartitionEnforcement.ASSERT and not is_by_value):
         return {tuple(footer_partitions): part}

@@ -21,7 +21,7 @@ class MergeCancelledError(ConflictError):
     """The caller no longer wants the merge, or lost the right to it."""
 
 
-class MergeType(StrEnum):
+class MergeMode(StrEnum):
     """Treatment of rows."""
 
     CONCAT = "concat"
@@ -32,7 +32,7 @@ class MergeType(StrEnum):
     """Merge type in which rows that agree in all columns become one."""
 
 
-class Phase(StrEnum):
+class MergePhase(StrEnum):
     """Phase of a merge."""
 
     READ = "READ"
@@ -42,7 +42,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Aggregation:
+class MetricAggregation:
     """Aggregation of a metric's values."""
 
     function: str = "SUM"
@@ -59,12 +59,12 @@ class MergePlan:
     indexing: IndexingSpec = dataclasses.field(default_factory=IndexingSpec)
     time_column: str | None = None
     partitioning: PartitioningSpec | None = None
-    merge_type: MergeType = MergeType.CONCAT
+    merge_type: MergeMode = MergeMode.CONCAT
     windows: tuple[Window, ...] = ()
     """Buckets; empty: all rows of the inputs are one bucket."""
     round_period: Period | None = None
     """Period that times are rounded down to."""
-    aggregations: Mapping[str, Aggregation] = dataclasses.field(default_factory=dict)
+    aggregations: Mapping[str, MetricAggregation] = dataclasses.field(default_factory=dict)
     """Aggregation by metric; SUM by default."""
     erased: frozenset[str] = frozenset()
     """Dimensions that become null."""
@@ -96,7 +96,7 @@ class MergePlan:
 
     def folds(self, field: FieldSpec) -> bool:
         """Return whether values of a column are aggregated, rather than part of the group key."""
-        return self.merge_type is MergeType.ROLLUP and field.role is FieldRole.METRIC
+        return self.merge_type is MergeMode.ROLLUP and field.role is FieldRole.METRIC
 
     def key_fields(self) -> tuple[FieldSpec, ...]:
         """Return the columns in which rows must agree to become one: sorted columns first, then the others by name."""

@@ -17,10 +17,10 @@ import numpy as np
 from merlot.aggregates.sketches import SketchError
 from merlot.errors import UnavailableError
 from merlot.merge import folds, hashing, memory
-from merlot.merge.columns import Column
+from merlot.merge.columns import MergeColumn
 from merlot.merge.order import key_codes, order_of, with_one_zero
 from merlot.merge.output import OrderedRows, Outputs
-from merlot.merge.plan import MergePlan, Phase
+from merlot.merge.plan import MergePhase, MergePlan
 from merlot.merge.source import (
     MergeSource,
     Selection,
@@ -75,7 +75,7 @@ class Folded(OrderedRows):
     def num_rows(self) -> int:
         return len(self._groups)
 
-    def column(self, field: FieldSpec) -> Column:
+    def column(self, field: FieldSpec) -> MergeColumn:
         """Return a column of one row per group."""
         read = self._plan.schema.field(field.name)
         assert read is not None
@@ -95,14 +95,14 @@ def fold_rows(plan: MergePlan, source: MergeSource, selection: Selection, output
     rows = num_rows(selection)
     room = memory.rows_that_fit(plan, selection, memory_bytes)
     if rows <= room:
-        outputs.watch.tell(Phase.ORDER)
+        outputs.watch.tell(MergePhase.ORDER)
         outputs.write(Folded(plan, plan.schema, source, selection), rows)
         return
     with _spill_directory(outputs.directory) as directory:
         runs, wide = _fold_runs(plan, source, selection, _Spill(directory, outputs, room))
         with open_source(wide, [run.path for run in runs]) as again:
             for part in _parts_by_key(wide, again, memory_bytes):
-                outputs.watch.tell(Phase.ORDER)
+                outputs.watch.tell(MergePhase.ORDER)
                 outputs.write(Folded(wide, plan.schema, again, part), 0)
                 memory.release()
 
@@ -134,7 +134,7 @@ def _fold_runs(
     runs = Outputs(_for_spill(wide), spill.directory, watch)
     before = watch.bytes
     for start in range(0, num_rows(selection), spill.room):
-        watch.tell(Phase.ORDER)
+        watch.tell(MergePhase.ORDER)
         run = slice_selection(selection, start, min(start + spill.room, num_rows(selection)))
         runs.write(Folded(plan, wide.schema, source, run), num_rows(run))
         memory.release()

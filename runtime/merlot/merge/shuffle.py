@@ -13,7 +13,7 @@ import numpy as np
 from merlot.errors import InvalidInputError
 from merlot.merge import hashing
 from merlot.merge.output import ProgressWatch
-from merlot.merge.plan import MergePlan, MergeType, Phase
+from merlot.merge.plan import MergeMode, MergePhase, MergePlan
 from merlot.merge.source import MergeSource, Selection, num_rows, open_source, slice_selection, split_selection
 from merlot.merge.windows import select_windows
 from merlot.segment.build.builder import SegmentWriter
@@ -26,7 +26,7 @@ def shuffle(
     inputs: Sequence[Path],
     directory: Path,
     num_shards: int,
-    progress: Callable[[Phase, int, int], None],
+    progress: Callable[[MergePhase, int, int], None],
     cancelled: Callable[[], bool],
 ) -> list[BuiltSegment]:
     """Write `{prefix}_shard_{number}` for each shard, even an empty one; a failure leaves none behind.
@@ -50,7 +50,7 @@ def shuffle(
 
 
 def _shards(plan: MergePlan, source: MergeSource, selection: Selection, number: int) -> Iterator[Selection]:
-    if plan.merge_type is MergeType.CONCAT:
+    if plan.merge_type is MergeMode.CONCAT:
         rows = num_rows(selection)
         for shard in range(number):
             yield slice_selection(selection, rows * shard // number, rows * (shard + 1) // number)
@@ -75,10 +75,10 @@ def _write(
 ) -> BuiltSegment:
     with writer:
         for field in plan.schema.fields:
-            watch.tell(Phase.SHUFFLE)
+            watch.tell(MergePhase.SHUFFLE)
             writer.add(source.column(field, rows).for_build())
         segment = writer.commit()
     watch.rows += num_rows(rows)
     watch.bytes += segment.size_bytes
-    watch.tell(Phase.SHUFFLE)
+    watch.tell(MergePhase.SHUFFLE)
     return segment

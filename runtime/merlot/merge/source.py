@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.merge.columns import Column, Rows, concat, fixed_dtype
+from merlot.merge.columns import MergeColumn, Rows, concat, fixed_dtype
 from merlot.merge.plan import MergePlan, Window
 from merlot.merge.times import rounded, rows_by_window
 from merlot.merge.together import read_together
@@ -142,7 +142,7 @@ class MergeSource:
             if len(rows):
                 yield place, part.sub(rows)
 
-    def column(self, field: FieldSpec, selection: Selection) -> Column:
+    def column(self, field: FieldSpec, selection: Selection) -> MergeColumn:
         """Read a column of the selected rows, erased and rounded as the plan says."""
         if field.name in self._plan.erased:
             return constant_column(field, num_rows(selection), is_null=True)
@@ -197,9 +197,9 @@ def _valid(segment: ImmutableSegment) -> Docs:
     return np.flatnonzero(bits).astype(np.uint32)
 
 
-def constant_column(field: FieldSpec, rows: int, *, is_null: bool) -> Column:
+def constant_column(field: FieldSpec, rows: int, *, is_null: bool) -> MergeColumn:
     """Return a column with the default value in every row."""
-    return Column(
+    return MergeColumn(
         field=field,
         num_rows=rows,
         values=_default(field) if rows else _default(field)[:0],
@@ -222,7 +222,7 @@ def _by_time(segment: ImmutableSegment) -> tuple[bool, int, str]:
     return start is None, start or 0, segment.metadata.name
 
 
-def _read_small(field: FieldSpec, selection: Selection) -> Column | None:
+def _read_small(field: FieldSpec, selection: Selection) -> MergeColumn | None:
     """Read the selected rows together, if the inputs are small enough; else None."""
     whole = read_together(field, [part.segment for part in selection])
     if whole is None or all(part.is_whole for part in selection):
@@ -236,7 +236,7 @@ def _read_small(field: FieldSpec, selection: Selection) -> Column | None:
     return whole.take(np.concatenate(rows))
 
 
-def _read_each(field: FieldSpec, selection: Selection) -> Column:
+def _read_each(field: FieldSpec, selection: Selection) -> MergeColumn:
     """Read the selected rows, one input after another."""
     pieces = [_read(part, field) for part in selection]
     for part in selection:
@@ -244,19 +244,19 @@ def _read_each(field: FieldSpec, selection: Selection) -> Column:
     return concat(pieces) if pieces else constant_column(field, 0, is_null=False)
 
 
-def _read(part: InputPart, field: FieldSpec) -> Column:
+def _read(part: InputPart, field: FieldSpec) -> MergeColumn:
     reader = column_under(part.segment, field)
     column = _read_lists(part, field, reader) if field.multi_value else _read_values(part, field, reader)
     # For a few rows of a large segment, its whole dictionary would take most of the memory.
     return column if part.is_whole or len(column.values) <= _SMALL_DICTIONARY else column.compact()
 
 
-def _read_values(part: InputPart, field: FieldSpec, reader: RowReader) -> Column:
+def _read_values(part: InputPart, field: FieldSpec, reader: RowReader) -> MergeColumn:
     docs, dictionary = part.docs, _dictionary(reader)
     nulls = _nulls(reader, docs)
     if dictionary is None:
-        return Column(field=field, num_rows=part.num_rows, values=_plain_values(reader, docs), nulls=nulls)
-    return Column(
+        return MergeColumn(field=field, num_rows=part.num_rows, values=_plain_values(reader, docs), nulls=nulls)
+    return MergeColumn(
         field=field,
         num_rows=part.num_rows,
         values=dictionary.arrow() if dictionary.ascending is None else dictionary.ascending,
@@ -267,7 +267,7 @@ def _read_values(part: InputPart, field: FieldSpec, reader: RowReader) -> Column
 
 
 def _dictionary(reader: RowReader) -> OrderedDictionary | None:
-    """Return the dictionary of a sealed segment's column: `Column` takes ascending values."""
+    """Return the dictionary of a sealed segment's column: `MergeColumn` takes ascending values."""
     dictionary = reader.dictionary
     assert dictionary is None or isinstance(dictionary, OrderedDictionary)
     return dictionary
@@ -279,13 +279,13 @@ def _plain_values(reader: RowReader, docs: Docs) -> Values:
     return reader.strings()[docs] if isinstance(docs, slice) else reader.take_strings(docs)
 
 
-def _read_lists(part: InputPart, field: FieldSpec, reader: RowReader) -> Column:
+def _read_lists(part: InputPart, field: FieldSpec, reader: RowReader) -> MergeColumn:
     dictionary = _dictionary(reader)
     if dictionary is not None:
         values: Values = dictionary.arrow() if dictionary.ascending is None else dictionary.ascending
     else:
         values = reader.values() if is_fixed_width(reader.type) else reader.strings()
-    whole = Column(
+    whole = MergeColumn(
         field=field,
         num_rows=reader.num_docs,
         values=values,

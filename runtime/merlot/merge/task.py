@@ -5,13 +5,13 @@ from pathlib import Path
 
 from merlot.errors import InvalidInputError
 from merlot.merge import folds
-from merlot.merge.columns import Column
+from merlot.merge.columns import MergeColumn
 from merlot.merge.columns import Rows as RowNumbers
 from merlot.merge.memory import release, rows_that_fit
 from merlot.merge.order import order_codes, order_of
 from merlot.merge.output import OrderedRows, Outputs, ProgressWatch
 from merlot.merge.partitions import split
-from merlot.merge.plan import MergePlan, MergeType, Phase
+from merlot.merge.plan import MergeMode, MergePhase, MergePlan
 from merlot.merge.rollup import fold_rows
 from merlot.merge.source import MergeSource, Selection, num_rows, open_source, slice_selection
 from merlot.merge.windows import select_windows
@@ -25,7 +25,7 @@ def run(
     plan: MergePlan,
     inputs: Sequence[Path],
     directory: Path,
-    progress: Callable[[Phase, int, int], None],
+    progress: Callable[[MergePhase, int, int], None],
     cancelled: Callable[[], bool],
     memory_bytes: int,
 ) -> list[BuiltSegment]:
@@ -51,7 +51,7 @@ def run(
 
 
 def _merge(plan: MergePlan, source: MergeSource, selection: Selection, outputs: Outputs, memory_bytes: int) -> None:
-    if plan.merge_type is not MergeType.CONCAT:
+    if plan.merge_type is not MergeMode.CONCAT:
         fold_rows(plan, source, selection, outputs, memory_bytes)
         return
     rows = num_rows(selection)
@@ -60,7 +60,7 @@ def _merge(plan: MergePlan, source: MergeSource, selection: Selection, outputs: 
     # Batches of as many whole outputs as fit into memory.
     batches = even_slices(len(slices), max(1, room // (slices[0].stop - slices[0].start)))
     for batch in batches:
-        outputs.watch.tell(Phase.ORDER)
+        outputs.watch.tell(MergePhase.ORDER)
         part = slice_selection(selection, slices[batch.start].start, slices[batch.stop - 1].stop)
         outputs.write(_Concatenated(plan, source, part), num_rows(part))
         if len(batches) > 1:
@@ -79,7 +79,7 @@ class _Concatenated(OrderedRows):
     def num_rows(self) -> int:
         return num_rows(self._selection)
 
-    def column(self, field: FieldSpec) -> Column:
+    def column(self, field: FieldSpec) -> MergeColumn:
         column = self._source.column(field, self._selection)
         return column if self._order is None else column.take(self._order)
 

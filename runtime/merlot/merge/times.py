@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
-from merlot.merge.columns import Array, Column, Rows
+from merlot.merge.columns import Array, MergeColumn, Rows
 from merlot.merge.plan import Window
 from merlot.segment.concat import Values
 from merlot.spec import time_rounding
@@ -26,7 +26,7 @@ _LAST_MS: Final = 253_402_300_799_999
 """9999-12-31 23:59:59.999 UTC."""
 
 
-def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
+def rows_by_window(column: MergeColumn, windows: Sequence[Window]) -> list[Rows]:
     """Group the rows of a time column by window, ascending; rows in no window are left out.
 
     windows: disjoint, in order. Raises InvalidInputError if a value is no instant."""
@@ -43,7 +43,7 @@ def rows_by_window(column: Column, windows: Sequence[Window]) -> list[Rows]:
     return [order[start:stop] for start, stop in pairwise(bounds.tolist())]
 
 
-def rounded(column: Column, period: Period) -> Column:
+def rounded(column: MergeColumn, period: Period) -> MergeColumn:
     """Round each instant down to the start of its period, as `time_rounding` does."""
     distinct = column.coded()
     return distinct.with_dictionary(_round(distinct.field, distinct.values, period))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from merlot.kernels import merge as kernels
 from merlot.kernels import ordering
 from merlot.kernels.jit import read_only
-from merlot.merge.columns import Array, Column, fixed_dtype
+from merlot.merge.columns import Array, MergeColumn, fixed_dtype
 from merlot.segment.buffers import MappedFile
 from merlot.segment.build.coding import code
 from merlot.segment.concat import Values
@@ -42,7 +42,7 @@ _SPARE: Final = bytes(16)
 Places = NDArray[np.int64]
 
 
-def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> Column | None:
+def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> MergeColumn | None:
     """Return all rows of a column, one segment after another, none without rows; None if they must be read one by one.
 
     Raises CorruptionError if an entry of a footer cannot be."""
@@ -119,7 +119,7 @@ def _unpacked(parts: _Buffers, ends: Places, dtype: np.dtype[Any]) -> Array:
 # Values by dictionary
 
 
-def _coded(field: FieldSpec, stored: _Stored) -> Column | None:
+def _coded(field: FieldSpec, stored: _Stored) -> MergeColumn | None:
     firsts = ends_of([column.cardinality or 0 for column in stored.columns])
     ids, rows_null = _parts(stored, _choose_ids), _nulls(stored)
     values = None if ids is None or rows_null is None else _entries(field, stored, firsts)
@@ -130,7 +130,7 @@ def _coded(field: FieldSpec, stored: _Stored) -> Column | None:
     table = read_only(entries.ids)
     if not kernels.map_parts(ids.data, ids.starts, ids.widths, stored.ends, firsts, table, out):
         return None
-    return Column(
+    return MergeColumn(
         field=field,
         num_rows=len(out),
         values=entries.values,
@@ -235,7 +235,7 @@ def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] |
 # Values as they are
 
 
-def _plain(field: FieldSpec, stored: _Stored) -> Column | None:
+def _plain(field: FieldSpec, stored: _Stored) -> MergeColumn | None:
     dtype = fixed_dtype(field)
     if dtype is None:
         return None
@@ -249,7 +249,7 @@ def _plain(field: FieldSpec, stored: _Stored) -> Column | None:
     if parts is None or rows_null is None:
         return None
     values = _unpacked(parts, stored.ends, dtype)
-    return Column(field=field, num_rows=len(values), values=values, nulls=rows_null if len(rows_null) else None)
+    return MergeColumn(field=field, num_rows=len(values), values=values, nulls=rows_null if len(rows_null) else None)
 
 
 def _nulls(stored: _Stored) -> NDArray[np.bool_] | None:
@@ -272,7 +272,7 @@ def _choose_nulls(column: ColumnMetadata) -> tuple[BufferRef | None, int, int]:
     return ref, 0 if ref is None else 1, 0
 
 
-def _is_in_order(column: Column, stored: _Stored) -> bool:
+def _is_in_order(column: MergeColumn, stored: _Stored) -> bool:
     """Return True if values ascend in the files whose footers say so."""
     flags = np.array([column.is_sorted for column in stored.columns])
     if not flags.any():

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from merlot.errors import InvalidInputError
 from merlot.merge.output import ProgressWatch
-from merlot.merge.plan import MergePlan, Phase
+from merlot.merge.plan import MergePhase, MergePlan
 from merlot.merge.source import MergeSource, Selection, num_rows
 
 
 def select_windows(plan: MergePlan, source: MergeSource, watch: ProgressWatch) -> list[Selection]:
     """Return the rows of each window that has some. Raises InvalidInputError if rows are in none, unless the plan drops
     them."""
-    watch.tell(Phase.READ)
+    watch.tell(MergePhase.READ)
     selections: Sequence[Selection] = source.select(plan.windows) if plan.windows else [source.everything()]
     selected = sum(map(num_rows, selections))
     total = num_rows(source.everything())

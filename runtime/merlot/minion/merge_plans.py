@@ -11,7 +11,7 @@ from merlot.clock import Clock
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks.records import MergeTaskConfig, Window
 from merlot.merge import shuffle as merge_shuffle
-from merlot.merge.plan import Aggregation, MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan, MetricAggregation
 from merlot.minion.control import TaskControl
 from merlot.segment.metadata import CreationFacts
 from merlot.spec import time_rounding
@@ -30,11 +30,11 @@ def merge_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan
         indexing=spec.indexing,
         time_column=spec.time_column,
         partitioning=spec.partitioning,
-        merge_type=MergeType(config.merge_type.value),
+        merge_type=MergeMode(config.merge_type.value),
         windows=config.windows,
         round_period=None if config.round_period is None else periods.parse(config.round_period),
         aggregations={
-            name: Aggregation(function=aggregation.function.upper(), parameters=aggregation.parameters)
+            name: MetricAggregation(function=aggregation.function.upper(), parameters=aggregation.parameters)
             for name, aggregation in config.aggregations.items()
         },
         erased=frozenset(config.erase_dimensions),
@@ -49,7 +49,7 @@ def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
     """Return the plan for the rows beyond the windows: they are aligned to buckets and stay otherwise unchanged."""
     return dataclasses.replace(
         merge_plan(table, config, clock),
-        merge_type=MergeType.CONCAT,
+        merge_type=MergeMode.CONCAT,
         windows=config.rest,
         round_period=None,
         aggregations={},

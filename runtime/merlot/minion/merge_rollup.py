@@ -16,12 +16,12 @@ from pathlib import Path
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
 from merlot.clock import Clock
 from merlot.cluster.lineage import replacements
-from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacement
+from merlot.cluster.lineage.replacements import EndOptions, LineageEntry, Replacement
 from merlot.cluster.manifests import rollups
 from merlot.cluster.manifests.tables import find_table, spec_of
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.segments.rounding import with_true_times
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import EndedTask, MergeTaskConfig, TaskOutcome, TaskRecord
@@ -124,8 +124,8 @@ class _Work:
         return ShardFiles(self.store, self.task.table, self.config.entry, shuffle)
 
     @property
-    def context(self) -> Context:
-        return Context(clock=self.clock)
+    def context(self) -> WriteContext:
+        return WriteContext(clock=self.clock)
 
     def run(self) -> EndedTask:
         self.control.tell("LOOK", rows_total=self.config.num_records)
@@ -327,7 +327,7 @@ class _Work:
                     self.metastore,
                     self.task.table,
                     entry_id,
-                    Ending(wait_loaded_s=self.settings.load_look_s),
+                    EndOptions(wait_loaded_s=self.settings.load_look_s),
                     fence=self.control.fence,
                     context=self.context,
                 )

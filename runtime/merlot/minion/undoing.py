@@ -14,7 +14,7 @@ from merlot.clock import Clock
 from merlot.cluster.lineage import replacements
 from merlot.cluster.records import LineageState
 from merlot.cluster.segments.discarding import discard
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import MergeTaskConfig, TaskRecord, TaskState
@@ -50,7 +50,7 @@ class Undoing:
             self.remove_shuffled()
             return
         if entry is not None and entry.state is LineageState.IN_PROGRESS:
-            context = Context(clock=self.clock)
+            context = WriteContext(clock=self.clock)
             replacements.revert_replacement(
                 self.metastore, self.task.table, self.config.entry, fence=self.control.fence, context=context
             )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from merlot.kernels import bits
 from merlot.kernels.jit import read_only
 from merlot.segment.buffers import Array
-from merlot.segment.build.coding import Coded, code
+from merlot.segment.build.coding import DictionaryEncoded, code
 from merlot.values.types import TypeName
 from merlot.vectors.runs import ends_of
 
@@ -23,7 +23,7 @@ Values: TypeAlias = Array | pa.Array
 _LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 
-def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Array]) -> Coded:
+def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Array]) -> DictionaryEncoded:
     """Merge the dictionaries of the parts; return the ids of all parts by the merged one."""
     entries = code(type_name, concat_values(values))
     table = read_only(entries.ids)
@@ -32,7 +32,7 @@ def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Ar
     parts = zip(ids, pairwise(firsts.tolist()), pairwise(rows.tolist()), strict=True)
     for part, (first, last), (start, stop) in parts:
         bits.gather(table[first:last], read_only(part), out[start:stop])
-    return Coded(out, entries.values)
+    return DictionaryEncoded(out, entries.values)
 
 
 def concat_values(parts: Sequence[Values]) -> Values:

@@ -12,13 +12,13 @@ import numpy as np
 
 from merlot.functions.truncation import convert_unit, truncate
 from merlot.segment.buffers import Array
-from merlot.segment.build.coding import Coded
+from merlot.segment.build.coding import DictionaryEncoded
 from merlot.segment.build.column_writer import ColumnRequest, WrittenColumn, write_column
 from merlot.segment.build.file_writer import FileWriter
-from merlot.segment.build.rows import BuildColumn, CodedColumn, StoredColumn
+from merlot.segment.build.rows import BuildColumn, EncodedColumn, StoredColumn
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.metadata import ColumnMetadata
-from merlot.spec.derived import Derived, unit_of
+from merlot.spec.derived import DerivedColumn, unit_of
 from merlot.spec.indexing import Encoding
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
@@ -32,7 +32,13 @@ def unit_of_column(stored: ColumnMetadata) -> str | None:
 
 
 def write_derived(
-    derived: Derived, column: BuildColumn, coded: Coded | None, unit: str, *, encoding: Encoding, file: FileWriter
+    derived: DerivedColumn,
+    column: BuildColumn,
+    coded: DictionaryEncoded | None,
+    unit: str,
+    *,
+    encoding: Encoding,
+    file: FileWriter,
 ) -> WrittenColumn:
     """Append a derived column of a column that is being written; `coded` is that column's dictionary, if it has one."""
     derived_column = _derived_column(derived, column, coded, unit)
@@ -41,14 +47,16 @@ def write_derived(
     return WrittenColumn(metadata=metadata, coded=written.coded, indexes=written.indexes)
 
 
-def truncated(values: Array, derived: Derived, unit: str) -> Array:
+def truncated(values: Array, derived: DerivedColumn, unit: str) -> Array:
     """Truncate values as DATETRUNC does, in the unit of the values."""
     with np.errstate(over="ignore"):
         millis = convert_unit(np.asarray(values, np.int64), unit, "MILLISECONDS")
         return convert_unit(truncate(millis, derived.granularity), "MILLISECONDS", unit)
 
 
-def _derived_column(derived: Derived, column: BuildColumn, coded: Coded | None, unit: str) -> BuildColumn:
+def _derived_column(
+    derived: DerivedColumn, column: BuildColumn, coded: DictionaryEncoded | None, unit: str
+) -> BuildColumn:
     if coded is None:
         values = column.values
         assert isinstance(values, np.ndarray)
@@ -62,10 +70,10 @@ def _derived_column(derived: Derived, column: BuildColumn, coded: Coded | None, 
         )
     assert isinstance(coded.values, np.ndarray)
     distinct, positions = np.unique(truncated(coded.values, derived, unit), return_inverse=True)
-    return CodedColumn(
+    return EncodedColumn(
         field=_FIELD,
         num_docs=column.num_docs,
-        coded=Coded(positions.astype(id_dtype(len(distinct)))[coded.ids], distinct),
+        coded=DictionaryEncoded(positions.astype(id_dtype(len(distinct)))[coded.ids], distinct),
         offsets=None,
         nulls=column.nulls,
         num_nulls=column.num_nulls,

@@ -10,7 +10,7 @@ from merlot.ids import SegmentKey
 from merlot.segment.reader import Instants, RowReader, Segment, ValidDocs
 
 
-class PartlyValid:
+class SegmentView:
     """A segment and those of its docs that are valid; a `segment.reader.Segment`."""
 
     def __init__(self, segment: Segment, valid_docs: ValidDocs) -> None:

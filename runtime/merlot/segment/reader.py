@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.ids import SegmentKey
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import ValueDictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.values.types import TypeName
@@ -54,7 +54,7 @@ class Reader(Protocol):
     @property
     def multi_value(self) -> bool: ...
     @property
-    def dictionary(self) -> Dictionary | None: ...
+    def dictionary(self) -> ValueDictionary | None: ...
     @property
     def nulls(self) -> NDArray[np.uint64] | None: ...
     @property
@@ -86,7 +86,7 @@ class ScaledReader(Protocol):
 
 
 @runtime_checkable
-class PrintedReader(Protocol):
+class BlockSignatureReader(Protocol):
     """Column that remembers which blocks may hold one of its very many values."""
 
     def docs_of(self, wanted: int) -> Docs | None:

@@ -18,10 +18,10 @@ from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width, stored_arrow_type
 from merlot.segment.index.dictionary import (
     DecimalDictionary,
-    Dictionary,
     NumericDictionary,
     OrderedDictionary,
     UnorderedDictionary,
+    ValueDictionary,
     VariableDictionary,
 )
 from merlot.segment.index.kind import ColumnIndexes
@@ -119,7 +119,7 @@ class WidenedColumn:
         self.indexes = stored.indexes if stored.dictionary is not None else None
 
     @cached_property
-    def dictionary(self) -> Dictionary | None:
+    def dictionary(self) -> ValueDictionary | None:
         stored = self._stored.dictionary
         if stored is None:
             return None

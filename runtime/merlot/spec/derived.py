@@ -31,7 +31,7 @@ class Granularity(StrEnum):
     YEAR = "YEAR"
 
 
-class Derived(NamedTuple):
+class DerivedColumn(NamedTuple):
     """Derived column."""
 
     column: str
@@ -46,7 +46,7 @@ class Derived(NamedTuple):
 class DerivedText(NamedTuple):
     """Derived column as a user wrote it."""
 
-    derived: Derived
+    derived: DerivedColumn
     unit: str | None
     """Unit of the source column's numbers, if the text names it."""
 
@@ -66,13 +66,13 @@ def read(text: str) -> DerivedText | None:
     Raise InvalidInputError for an unknown function or unit."""
     named, called = _NAMED.fullmatch(text), _CALL.fullmatch(text)
     if named is not None:
-        return DerivedText(Derived(named[1], _granularity(named[2])), None)
+        return DerivedText(DerivedColumn(named[1], _granularity(named[2])), None)
     if called is None:
         if "(" in text and not is_name(text):
             raise InvalidInputError(not_ahead(text))
         return None
     column = called[3] if called[2] is None else called[2].replace('""', '"')
-    return DerivedText(Derived(column, _granularity(called[1])), None if called[4] is None else called[4].upper())
+    return DerivedText(DerivedColumn(column, _granularity(called[1])), None if called[4] is None else called[4].upper())
 
 
 def not_ahead(text: str) -> str:
@@ -80,12 +80,12 @@ def not_ahead(text: str) -> str:
     return f"not a function that is computed ahead: {text:.100}; write DATETRUNC('DAY', column)"
 
 
-def derived_of(name: str) -> Derived | None:
-    """Return the derived column that has this name, as `Derived.name` builds it; None for any other name."""
+def derived_of(name: str) -> DerivedColumn | None:
+    """Return the derived column that has this name, as `DerivedColumn.name` builds it; None for any other name."""
     match = _NAMED.fullmatch(name)
     if match is None or match[2] not in Granularity.__members__:
         return None
-    return Derived(match[1], Granularity(match[2]))
+    return DerivedColumn(match[1], Granularity(match[2]))
 
 
 def unit_of(type_: TypeName, format_: str | None) -> str | None:

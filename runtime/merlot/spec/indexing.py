@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from merlot.spec.column_names import ColumnName
-from merlot.spec.derived import Derived, Granularity, derived_of
+from merlot.spec.derived import DerivedColumn, Granularity, derived_of
 from merlot.spec.model import SpecModel
 from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec
 from merlot.values.types import TypeName
@@ -102,9 +102,9 @@ class IndexingSpec(SpecModel):
         return bool(self.star_tree_index_configs or self.timestamp_granularities)
 
     @property
-    def derived(self) -> tuple[Derived, ...]:
+    def derived(self) -> tuple[DerivedColumn, ...]:
         """Derived columns of `timestampGranularities` and among the dimensions of star-trees, sorted."""
-        declared = {Derived(name, unit) for name, units in self.timestamp_granularities.items() for unit in units}
+        declared = {DerivedColumn(name, unit) for name, units in self.timestamp_granularities.items() for unit in units}
         of_trees = (derived_of(name) for tree in self.star_tree_index_configs for name in tree.dimensions_split_order)
         return tuple(sorted(declared | {column for column in of_trees if column is not None}))
 

@@ -18,7 +18,7 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(SpecModel):
+class StatusCondition(SpecModel):
     """Aspect of an object's state, in Kubernetes' standard form."""
 
     type: str = Field(min_length=1, max_length=316)
@@ -140,7 +140,7 @@ class TableStatus(SpecModel):
 
     observed_generation: Count | None = None
     """The metadata.generation that this status is about."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     """Aspects of the state."""
     revision: Count | None = None
     """Revision of the table's config that brokers and servers should use."""

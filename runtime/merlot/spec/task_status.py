@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from merlot.spec.model import SpecModel
-from merlot.spec.status import Condition, Count
+from merlot.spec.status import Count, StatusCondition
 
 
 class LevelStatus(SpecModel):
@@ -96,7 +96,7 @@ class MergeRollupTaskStatus(SpecModel):
 
     observed_generation: Count | None = None
     """The metadata.generation that this status is about."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     """Aspects of the state: Accepted, Ready, Progressing, Degraded, TaskSucceeded."""
     revision: Count | None = None
     """Revision of the manifest in the cluster."""
@@ -174,7 +174,7 @@ class UpsertConfigStatus(SpecModel):
 
     observed_generation: Count | None = None
     """The metadata.generation that this status is about."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     """Aspects of the state: Accepted, Ready, Degraded, Executed, SnapshotsCurrent, BackfillProgressing,
     MemorySufficient, CompactionSucceeding."""
     revision: Count | None = None

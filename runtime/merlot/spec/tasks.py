@@ -64,7 +64,7 @@ class Executor(StrEnum):
     SPARK = "spark"
 
 
-class AggregationFunction(StrEnum):
+class RollupFunction(StrEnum):
     """How a rollup folds the values of a metric."""
 
     SUM = "sum"
@@ -81,26 +81,26 @@ class AggregationFunction(StrEnum):
 
 
 SKETCHES = (
-    AggregationFunction.DISTINCT_COUNT_HLL,
-    AggregationFunction.DISTINCT_COUNT_RAW_HLL,
-    AggregationFunction.DISTINCT_COUNT_ULL,
-    AggregationFunction.DISTINCT_COUNT_RAW_ULL,
-    AggregationFunction.PERCENTILE_TDIGEST,
-    AggregationFunction.PERCENTILE_RAW_TDIGEST,
-    AggregationFunction.AVG,
+    RollupFunction.DISTINCT_COUNT_HLL,
+    RollupFunction.DISTINCT_COUNT_RAW_HLL,
+    RollupFunction.DISTINCT_COUNT_ULL,
+    RollupFunction.DISTINCT_COUNT_RAW_ULL,
+    RollupFunction.PERCENTILE_TDIGEST,
+    RollupFunction.PERCENTILE_RAW_TDIGEST,
+    RollupFunction.AVG,
 )
 """Functions of serialized sketches, which BYTES metrics hold."""
-TDIGESTS = (AggregationFunction.PERCENTILE_TDIGEST, AggregationFunction.PERCENTILE_RAW_TDIGEST)
+TDIGESTS = (RollupFunction.PERCENTILE_TDIGEST, RollupFunction.PERCENTILE_RAW_TDIGEST)
 COMPRESSION_FACTOR = "compressionFactor"
 """Parameter of t-digests: about how many centroids they have."""
 DEFAULT_COMPRESSION = 100
 LEAST_COMPRESSION, MOST_COMPRESSION = 10, 10_000
 
 
-class Aggregation(SpecModel):
+class RollupAggregation(SpecModel):
     """How a rollup folds one metric."""
 
-    aggregation_type: AggregationFunction = AggregationFunction.SUM
+    aggregation_type: RollupFunction = RollupFunction.SUM
     """sum, min or max; count says that the column holds counts of rows, and adds them. The others merge serialized
     sketches, in BYTES: HyperLogLogs, UltraLogLogs, t-digests, pairs of sum and count."""
     parameters: Mapping[str, str] = {}
@@ -161,7 +161,7 @@ class MergeRollupSpec(SpecModel):
     """Name of the Table; cannot change, and a table has one MergeRollupTask."""
     levels: Annotated[tuple[MergeLevel, ...], Field(min_length=1, max_length=MAX_LEVELS)]
     """Granularities, from the finest to the coarsest; each merges what the level before it has finished."""
-    aggregations: Mapping[ColumnName, Aggregation] = {}
+    aggregations: Mapping[ColumnName, RollupAggregation] = {}
     """How rollups fold a metric, by its name; metrics that are left out are summed."""
     mode: Mode = Mode.PROCESS_FROM_WATERMARK
     """processFromWatermark: buckets before a level's watermark are done, and rows that arrive there later stay as they

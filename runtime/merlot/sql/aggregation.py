@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from merlot.aggregates import registry
-from merlot.aggregates.function import AggregationFunction, Parameter
+from merlot.aggregates.function import AggregateParameter, AggregationFunction
 from merlot.functions.function import arity
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import Aggregate, Expr, Literal
@@ -78,7 +78,7 @@ def _called(function: AggregationFunction, args: Sequence[Expr]) -> tuple[str, S
     return function.name, function.result(types, constants)
 
 
-def _check(function: AggregationFunction, parameter: Parameter, arg: Expr) -> None:
+def _check(function: AggregationFunction, parameter: AggregateParameter, arg: Expr) -> None:
     if parameter.is_constant and not isinstance(arg, Literal):
         raise SqlValidationError(f"{function.name} needs its {parameter.name} as a constant")
     takes_lists = function.flattens and parameter is function.parameters[0]

@@ -10,7 +10,7 @@ from merlot.errors import InvalidInputError
 from merlot.extras import lacks
 from merlot.spec.stream import ENTRY_POINTS, HEADER_PREFIX, OutOfRange, StreamIngestion
 from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
-from merlot.streams.protocol import OffsetRange, Stream, StreamSettings
+from merlot.streams.protocol import OffsetRange, StreamClient, StreamSettings
 
 NO_SECRETS: Mapping[str, str] = {}
 
@@ -20,7 +20,7 @@ def open_stream(
     secrets: Mapping[str, str] = NO_SECRETS,
     identity: str = "",
     folders: AllowedFolders = EVERY_FOLDER,
-) -> Stream:
+) -> StreamClient:
     """Open the stream of a declaration. `secrets` are the properties of its Secret, `identity` is what the stream said
     of its topic before; a stream of files reads below `folders`. Nothing is asked of the stream yet. InvalidInputError
     if it is not installed, or cannot be made of these properties."""
@@ -43,7 +43,7 @@ def open_stream(
             return _installed(name, settings)
 
 
-def _kafka(settings: StreamSettings) -> Stream:
+def _kafka(settings: StreamSettings) -> StreamClient:
     try:
         from merlot.streams.kafka import KafkaStream
     except ModuleNotFoundError as error:
@@ -51,15 +51,15 @@ def _kafka(settings: StreamSettings) -> Stream:
     return KafkaStream(settings)
 
 
-def _installed(name: str, settings: StreamSettings) -> Stream:
+def _installed(name: str, settings: StreamSettings) -> StreamClient:
     entries = entry_points(group=ENTRY_POINTS, name=name)
     if not entries:
         raise InvalidInputError(f"no installed package offers the stream type={name}")
-    stream: Stream = next(iter(entries)).load()(settings)
+    stream: StreamClient = next(iter(entries)).load()(settings)
     return stream
 
 
-def first_offset(declared: StreamIngestion, stream: Stream, partition: int, *, is_new: bool = False) -> int:
+def first_offset(declared: StreamIngestion, stream: StreamClient, partition: int, *, is_new: bool = False) -> int:
     """Return the offset where the first segment of a partition begins. `is_new`: the partition was made while the table
     consumed others, so all of it is read."""
     available = stream.offsets(partition)

@@ -95,7 +95,7 @@ class PartitionReader(Protocol):
         ...
 
 
-class Stream(Protocol):
+class StreamClient(Protocol):
     """Topic of a stream. Safe on any thread. Nothing is read of a topic whose identity is not that of the settings, or
     not the one that was first seen: TopicGoneError."""
 
@@ -136,10 +136,10 @@ class StreamSettings:
     wants_keys: bool = False
     wants_headers: bool = False
     identity: str = ""
-    """Identity that `Stream.identity` returned when offsets were first taken from the topic; empty if unknown."""
+    """Identity that `StreamClient.identity` returned when offsets were first taken from the topic; empty if unknown."""
 
 
 class StreamFactory(Protocol):
     """Function that an entry point of `merlot.streams` names."""
 
-    def __call__(self, settings: StreamSettings) -> Stream: ...
+    def __call__(self, settings: StreamSettings) -> StreamClient: ...

@@ -7,14 +7,14 @@ from typing import Protocol
 
 import pytest
 
-from merlot.streams.protocol import Messages, OffsetOutOfRangeError, PartitionReader, Stream, TopicGoneError
+from merlot.streams.protocol import Messages, OffsetOutOfRangeError, PartitionReader, StreamClient, TopicGoneError
 from merlot.testing.patience import wait_until
 
 
 class Topic(Protocol):
     """Topic of two or more partitions to which a test writes. Values hold no line break."""
 
-    stream: Stream
+    stream: StreamClient
     num_partitions: int
     largest: int
     """Bytes of the largest message that the stream takes."""
@@ -23,7 +23,7 @@ class Topic(Protocol):
         """Add messages; they are readable when the call returns."""
         ...
 
-    def missing(self) -> Stream:
+    def missing(self) -> StreamClient:
         """Return a stream of a topic that does not exist."""
         ...
 

@@ -33,7 +33,7 @@ _SEARCH_DAYS = 366 * 8 + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class PeriodicSchedule:
     """A schedule with one moment in each period, counted from 1970."""
 
     period: periods.Period
@@ -76,7 +76,7 @@ class Cron:
         return (of_month or of_week) if self.is_either_day else (of_month and of_week)
 
 
-Schedule = Every | Cron
+Schedule = PeriodicSchedule | Cron
 
 
 def parse(text: str) -> Schedule:
@@ -86,7 +86,7 @@ def parse(text: str) -> Schedule:
         period = periods.parse(text)
         if period.is_zero:
             raise InvalidInputError(f'"{text}" is no time at all; write one such as 10m')
-        return Every(period)
+        return PeriodicSchedule(period)
     fields = _MACROS.get(text.lower(), text).lower().split()
     if len(fields) in (6, 7):
         raise InvalidInputError(f'"{text}" has {len(fields)} fields; cron has five, without seconds and years')

@@ -30,7 +30,7 @@ class IdSetError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class IdSet:
+class RoaringIdSet:
     """Bitmaps of low 32 bits by the high ones, and the type of the ids; None if there are no ids."""
 
     type: TypeName | None
@@ -65,7 +65,7 @@ def write(type_: TypeName, ids: NDArray[Any]) -> str:
     return base64.b64encode(data).decode()
 
 
-def read(text: str) -> IdSet:
+def read(text: str) -> RoaringIdSet:
     """Read the text of a set; raise IdSetError."""
     try:
         data = base64.b64decode(text, validate=True)
@@ -73,15 +73,15 @@ def read(text: str) -> IdSet:
         data = b""
     kind = data[0] if data else -1
     if kind == _NOTHING and len(data) == 1:
-        return IdSet(None, {})
+        return RoaringIdSet(None, {})
     if kind == _BLOOM:
         raise IdSetError("is a Bloom filter, which is not supported: make it of INTs or LONGs")
     if kind == _INTS:
         bitmap, size = _bitmap(data[1:])
         if size == len(data) - 1:
-            return IdSet(TypeName.INT, {0: bitmap})
+            return RoaringIdSet(TypeName.INT, {0: bitmap})
     if kind == _LONGS and len(data) >= 1 + _HEAD.size:
-        return IdSet(TypeName.LONG, _bitmaps(data))
+        return RoaringIdSet(TypeName.LONG, _bitmaps(data))
     raise IdSetError("is no text that ID_SET has answered")
 
 

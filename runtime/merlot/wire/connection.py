@@ -17,7 +17,7 @@ from merlot.errors import CorruptionError, UnavailableError
 from merlot.wire import frames
 from merlot.wire.frames import PART_BYTES, Frame, FrameReader, Hello, Kind, MessageReader
 from merlot.wire.pace import FRAME_BYTES, READ_BYTES
-from merlot.wire.room import RoomyProtocol
+from merlot.wire.room import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class _Pulse:
     unwritten: int = 0
 
 
-class Connection(RoomyProtocol):
+class Connection(FlowControlledProtocol):
     """Base of both ends. Subclasses handle messages by overriding the methods at the end."""
 
     def __init__(self, messages: MessageReader, *, tick_s: float = TICK_S) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 
 
-class RoomyProtocol(asyncio.Protocol):
+class FlowControlledProtocol(asyncio.Protocol):
     """Base of protocols; a subclass calls `resume_writing` when its connection is lost."""
 
     def __init__(self) -> None:

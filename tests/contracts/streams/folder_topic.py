@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from merlot.streams.files import FilesStream
-from merlot.streams.protocol import Stream, StreamSettings
+from merlot.streams.protocol import StreamClient, StreamSettings
 
 
 def stream_of(folder: Path) -> FilesStream:
@@ -25,5 +25,5 @@ class Folder:
         with (self._root / str(partition) / "lines.jsonl").open("ab") as file:
             file.writelines(value + b"\n" for value in values)
 
-    def missing(self) -> Stream:
+    def missing(self) -> StreamClient:
         return stream_of(self._root / "missing")

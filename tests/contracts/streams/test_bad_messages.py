@@ -10,7 +10,7 @@ from kafka_topics import NO_KAFKA, REAL, KafkaTopic, mock_cluster, mock_topic, r
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline
 from merlot.spec.table import TableSpec
-from merlot.streams.protocol import Stream
+from merlot.streams.protocol import StreamClient
 from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot.testing.stream_contract import Topic
 
@@ -51,7 +51,7 @@ def topic(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Topic]:
             yield made
 
 
-def consumed(stream: Stream, start: int, latest: int) -> tuple[list[str], list[int], BadRows, int]:
+def consumed(stream: StreamClient, start: int, latest: int) -> tuple[list[str], list[int], BadRows, int]:
     """Cities, their offsets, bad rows and tombstones up to the end."""
     declared = SPEC.ingestion.stream
     assert declared is not None

@@ -17,7 +17,7 @@ import pytest
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
-from merlot.aggregates.one_row import Tally
+from merlot.aggregates.one_row import ColumnStatistics
 from merlot.aggregates.sketches import SketchError
 from merlot.aggregates.tuple_images import image
 from merlot.tree.names import canonical_key
@@ -373,8 +373,8 @@ def test_a_row_of_plain_numbers_is_the_same_row(function):
 
 def tally_of(values, *, is_whole):
     if is_whole:
-        return Tally(len(values), sum(values), low=min(values), high=max(values))
-    return Tally(len(values), floats=(sum(values), 0.0))
+        return ColumnStatistics(len(values), sum(values), low=min(values), high=max(values))
+    return ColumnStatistics(len(values), floats=(sum(values), 0.0))
 
 
 def test_digests_of_many_values_stay_near_however_they_are_merged():

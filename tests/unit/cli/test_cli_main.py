@@ -13,7 +13,7 @@ import typer
 import merlot
 from merlot.cli import serve, statements
 from merlot.cli.app import app
-from merlot.cli.client import Client
+from merlot.cli.client import NodeClient
 from merlot.cli.commands import COMMANDS, ROLES
 from merlot.cli.completion import Completer
 from merlot.cli.main import run
@@ -147,7 +147,7 @@ def test_statements_are_split(text: str, complete: list[str], rest: str) -> None
 
 def test_tab_completes_names_and_words(node: Any) -> None:
     assert run(["apply", "-f", str(FLIGHTS)]) == 0
-    complete = Completer(Client(node.url))
+    complete = Completer(NodeClient(node.url))
     assert complete.completions("dep_") == ["dep_delay", "dep_time"]
     assert complete.completions("fli") == ["flight", "flights"]
     assert complete.completions("SEL") == ["SELECT"]
@@ -156,7 +156,7 @@ def test_tab_completes_names_and_words(node: Any) -> None:
 
 
 def test_tab_completes_words_without_a_node() -> None:
-    assert Completer(Client(f"http://127.0.0.1:{free_port()}")).completions("limi") == ["limit"]
+    assert Completer(NodeClient(f"http://127.0.0.1:{free_port()}")).completions("limi") == ["limit"]
 
 
 def test_set_is_an_option_of_the_session() -> None:

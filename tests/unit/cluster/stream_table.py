@@ -6,7 +6,7 @@ from pathlib import Path
 
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import open_segments
-from merlot.cluster.consuming.transactions import Begin, End, Sealed
+from merlot.cluster.consuming.transactions import Begin, End, SealedSegment
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
@@ -62,10 +62,10 @@ def file_of(record: StreamSegmentRecord, docs: int, crc: int, upload: str = "u")
 
 def sealed(
     record: StreamSegmentRecord, end: int, *, crc: int = 7, upload: str = "u", sealer: InstanceId = SERVERS[0]
-) -> Sealed:
+) -> SealedSegment:
     """As many rows as offsets, so none if it ends where it starts."""
     docs = end - record.start_offset
-    return Sealed(
+    return SealedSegment(
         segment=record.name,
         start_offset=record.start_offset,
         end_offset=end,

@@ -22,7 +22,7 @@ from merlot.cluster.segments.families import newest_divisions
 from merlot.cluster.segments.mutations import ForgetReplacement
 from merlot.cluster.segments.publish import PublishRequest, PublishResult, publish_request
 from merlot.cluster.segments.republish import MergedBeforeError
-from merlot.cluster.segments.transaction import Context, mutate
+from merlot.cluster.segments.transaction import WriteContext, mutate
 from merlot.cluster.segments.view import load
 from merlot.errors import InvalidInputError, MerlotError
 from merlot.ids import SegmentPart, TableName
@@ -76,7 +76,7 @@ def push(
     store: SqliteMetastore, records: Iterable[SegmentRecord], *, replace: tuple[str, ...] = (), now_ms: int = 1
 ) -> PublishResult:
     request = PublishRequest(records=tuple(records), replace=replace)
-    return publish_request(store, TABLE, request, context=Context(clock=FakeClock(now_ms=now_ms)))
+    return publish_request(store, TABLE, request, context=WriteContext(clock=FakeClock(now_ms=now_ms)))
 
 
 def names(store: SqliteMetastore) -> list[str]:

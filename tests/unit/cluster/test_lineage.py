@@ -12,7 +12,7 @@ from merlot.cluster import paths
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
 from merlot.cluster.lineage import replacements
-from merlot.cluster.lineage.replacements import Ending, Replacement
+from merlot.cluster.lineage.replacements import EndOptions, Replacement
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, LineageMark, LineageState, Role, RootRecord, SegmentRecord
 from merlot.cluster.segments import commit, lineage_nodes, lineage_rules
@@ -302,7 +302,7 @@ def test_either_side_may_be_empty(store: SqliteMetastore) -> None:
 def test_an_end_may_drop_outputs_and_add_to_the_custom_map(store: SqliteMetastore) -> None:
     start(store, Replacement(segments_from=("h1",), segments_to=("a", "b"), custom_map={"x": "1"}, entry="e"))
     put(store, "a", "b")
-    entry = replacements.end_replacement(store, TABLE, "e", Ending(segments_to=("b",), custom_map={"y": "2"}))
+    entry = replacements.end_replacement(store, TABLE, "e", EndOptions(segments_to=("b",), custom_map={"y": "2"}))
     assert (entry.segments_to, entry.custom_map) == (("b",), {"x": "1", "y": "2"})
     assert visible(store) == {"h2", "other", "b"}
     assert replacements.find_entry(store, TABLE, "e") == entry
@@ -319,7 +319,7 @@ def test_an_end_waits_for_servers_and_says_what_they_lack(store: SqliteMetastore
     mutate(store, TABLE, lambda view: [Assign(dict.fromkeys(view.segments, (SERVER,)))])
     write_report(store, TABLE, SERVER, [], {"day@1": "no space left"})
     with pytest.raises(UnavailableError, match="not loaded by Server_host_1: no space left"):
-        replacements.end_replacement(store, TABLE, "e", Ending(wait_loaded_s=0.05))
+        replacements.end_replacement(store, TABLE, "e", EndOptions(wait_loaded_s=0.05))
     write_report(store, TABLE, SERVER, ["day@1"], {})
     end(store)
     assert visible(store) == {"day", "other"}

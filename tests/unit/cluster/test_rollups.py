@@ -6,7 +6,7 @@ import pytest
 
 from merlot.cluster.manifests import rollups, upserts
 from merlot.cluster.manifests.rollups import RollupConflictError
-from merlot.cluster.manifests.store import Outcome
+from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
@@ -33,11 +33,11 @@ def upsert(ttl: str = "1d") -> UpsertConfig:
 
 
 def test_applying_again_changes_nothing_and_a_change_makes_a_revision(store: SqliteMetastore) -> None:
-    assert rollups.apply_rollup(store, rollup()).outcome is Outcome.CREATED
-    assert rollups.apply_rollup(store, rollup()).outcome is Outcome.UNCHANGED
-    assert rollups.check_rollup(store, rollup(buffer="2d")) is Outcome.CONFIGURED
+    assert rollups.apply_rollup(store, rollup()).outcome is ApplyOutcome.CREATED
+    assert rollups.apply_rollup(store, rollup()).outcome is ApplyOutcome.UNCHANGED
+    assert rollups.check_rollup(store, rollup(buffer="2d")) is ApplyOutcome.CONFIGURED
     applied = rollups.apply_rollup(store, rollup(buffer="2d"))
-    assert (applied.outcome, applied.record.revision) == (Outcome.CONFIGURED, 2)
+    assert (applied.outcome, applied.record.revision) == (ApplyOutcome.CONFIGURED, 2)
     assert rollups.spec_of(rollups.get_rollup(store, "merge")) == rollup(buffer="2d")
 
 
@@ -74,8 +74,8 @@ def test_the_table_of_a_rollup_cannot_change(store: SqliteMetastore) -> None:
 
 
 def test_an_upsert_config_is_kept(store: SqliteMetastore) -> None:
-    assert upserts.apply_upsert(store, upsert()).outcome is Outcome.CREATED
-    assert upserts.apply_upsert(store, upsert()).outcome is Outcome.UNCHANGED
+    assert upserts.apply_upsert(store, upsert()).outcome is ApplyOutcome.CREATED
+    assert upserts.apply_upsert(store, upsert()).outcome is ApplyOutcome.UNCHANGED
     record = upserts.put_upsert(store, upsert("2d"))
     assert record.revision == 2
     assert upserts.spec_of(upserts.list_upserts(store)["latest"]) == upsert("2d")

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 import pytest
 
 from merlot.cluster.consuming import machine
-from merlot.cluster.consuming.machine import LOST, Limits, Phase, Replica
+from merlot.cluster.consuming.machine import LOST, Limits, Replica, ReplicaPhase
 from merlot.cluster.consuming.steps import (
     Action,
     Build,
-    Built,
     Commit,
     Download,
     Downloaded,
     Event,
     Failed,
-    Held,
+    FileBuilt,
+    HeldRows,
     Leave,
     Lost,
     Peers,
@@ -26,8 +26,8 @@ from merlot.cluster.consuming.steps import (
     Read,
     RowEnd,
     Seen,
+    SegmentSwitched,
     Switch,
-    Switched,
     TakeOver,
     Tick,
     Upload,
@@ -91,7 +91,7 @@ class Driver:
         self, offset: int, docs: int | None = None, num_bytes: int = 0, row_end: RowEnd | None = None
     ) -> tuple[Action, ...]:
         docs = offset - self.replica.record.start_offset if docs is None else docs
-        held = Held(offset=offset, docs=docs, num_bytes=num_bytes, row_end=row_end)
+        held = HeldRows(offset=offset, docs=docs, num_bytes=num_bytes, row_end=row_end)
         return self.give(Read(self.replica.record.name, held, has_caught_up=True))
 
     def see(
@@ -120,7 +120,7 @@ def test_rows_are_read_until_there_is_a_reason_to_end() -> None:
     driver = Driver()
     assert driver.read(139, num_bytes=999) == ()
     assert driver.give(Tick(), after_ms=59_999) == ()
-    assert driver.replica.phase is Phase.CONSUMING
+    assert driver.replica.phase is ReplicaPhase.CONSUMING
     assert machine.may_read(driver.replica)
 
 
@@ -172,21 +172,21 @@ def test_a_replica_behind_reads_on_to_the_end_and_then_makes_the_file_if_it_is_t
     driver = Driver()
     driver.read(120)
     assert driver.see(sealing()) == ()
-    assert driver.replica.phase is Phase.CATCHING_UP
+    assert driver.replica.phase is ReplicaPhase.CATCHING_UP
     assert driver.read(150) == (Build(FIRST.name, 140),)
-    assert driver.give(Built(FIRST.name, CRC, 40)) == (Upload(FIRST.name, CRC),)
+    assert driver.give(FileBuilt(FIRST.name, CRC, 40)) == (Upload(FIRST.name, CRC),)
     commit = Commit(segment=FIRST.name, start_offset=100, end_offset=140, crc=CRC, url="u")
     assert driver.give(Uploaded(FIRST.name, "u")) == (commit,)
     assert driver.see(done(), NEXT) == (Switch(record=NEXT, keep=True, carry=True),)
     assert not machine.may_read(driver.replica)
-    assert driver.give(Switched(NEXT, Held(offset=150, docs=10))) == ()
-    assert (driver.replica.phase, driver.replica.record, driver.replica.held.docs) == (Phase.CONSUMING, NEXT, 10)
+    assert driver.give(SegmentSwitched(NEXT, HeldRows(offset=150, docs=10))) == ()
+    assert (driver.replica.phase, driver.replica.record, driver.replica.held.docs) == (ReplicaPhase.CONSUMING, NEXT, 10)
 
 
 def test_a_segment_without_rows_is_committed_without_a_file() -> None:
     driver = Driver()
     driver.see(sealing(end=100))
-    driver.give(Built(FIRST.name, CRC, 0))
+    driver.give(FileBuilt(FIRST.name, CRC, 0))
     assert driver.replica.doing == Commit(segment=FIRST.name, start_offset=100, end_offset=100, crc=CRC, url=None)
     assert driver.see(None, record(1, 100)) == (Switch(record=record(1, 100), keep=False, carry=True),)
 
@@ -196,9 +196,9 @@ def test_the_other_replicas_keep_what_is_equal_and_load_what_is_not() -> None:
         driver = Driver()
         driver.read(140)
         assert driver.see(sealing(sealer=B)) == ()
-        assert driver.replica.phase is Phase.WAITING
+        assert driver.replica.phase is ReplicaPhase.WAITING
         assert driver.see(done(), NEXT) == (Build(FIRST.name, 140),)
-        assert driver.give(Built(FIRST.name, crc, 40)) == (expected,)
+        assert driver.give(FileBuilt(FIRST.name, crc, 40)) == (expected,)
 
 
 def test_a_committed_file_that_cannot_be_made_here_is_loaded() -> None:
@@ -230,10 +230,10 @@ def test_a_late_replica_goes_along_the_chain_with_its_tail() -> None:
     driver = Driver()
     driver.read(170)
     driver.see(done(), second)
-    assert driver.give(Built(FIRST.name, CRC, 40)) == (Switch(record=second, keep=True, carry=True),)
-    driver.give(Switched(second, Held(offset=170, docs=30)))
+    assert driver.give(FileBuilt(FIRST.name, CRC, 40)) == (Switch(record=second, keep=True, carry=True),)
+    driver.give(SegmentSwitched(second, HeldRows(offset=170, docs=30)))
     assert driver.see(second, record(2, 160)) == (Build(second.name, 160),)
-    assert driver.give(Built(second.name, 8, 20)) == (Switch(record=record(2, 160), keep=True, carry=True),)
+    assert driver.give(FileBuilt(second.name, 8, 20)) == (Switch(record=record(2, 160), keep=True, carry=True),)
 
 
 def test_a_sealer_that_dies_or_hangs_is_replaced() -> None:
@@ -260,7 +260,7 @@ def test_what_fails_is_tried_again_after_a_growing_pause() -> None:
 def test_answers_that_are_late_or_of_another_segment_change_nothing() -> None:
     driver = Driver()
     before = driver.replica
-    for event in (Built("other", 1, 1), Uploaded("other", "u"), Downloaded("other"), Failed(Build("other", 1))):
+    for event in (FileBuilt("other", 1, 1), Uploaded("other", "u"), Downloaded("other"), Failed(Build("other", 1))):
         assert driver.give(event) == ()
         assert driver.replica == before
     driver.see(sealing())
@@ -274,7 +274,7 @@ def test_a_look_for_a_former_segment_says_nothing_of_the_one_that_is_worked_on()
     driver.read(150)
     late = Seen(segment=FIRST.name, epoch=9, record=None, following=NEXT, is_assigned=True)
     driver.give(late)
-    driver.give(Switched(NEXT, Held(offset=150, docs=10)))
+    driver.give(SegmentSwitched(NEXT, HeldRows(offset=150, docs=10)))
     before = driver.replica
     assert driver.give(late) == (), "it was answered twice, or came late"
     assert driver.replica == before
@@ -311,10 +311,10 @@ def test_lost_messages_are_given_up_when_the_others_are_silent_for_long() -> Non
 def test_a_policy_to_stop_stops_and_tells() -> None:
     driver = Driver()
     assert driver.give(Lost(FIRST.name, None)) == ()
-    assert driver.replica.phase is Phase.STOPPED
+    assert driver.replica.phase is ReplicaPhase.STOPPED
     assert machine.may_read(driver.replica), "they may come back"
     assert driver.read(110) == ()
-    assert driver.replica.phase is Phase.CONSUMING
+    assert driver.replica.phase is ReplicaPhase.CONSUMING
 
 
 @pytest.mark.parametrize("status", [ConsumingStatus.PAUSED, ConsumingStatus.CONSUMING])
@@ -323,13 +323,13 @@ def test_a_pause_stops_and_a_partition_that_is_given_away_is_left(status: Consum
     driver.see(record(status=status))
     assert machine.may_read(driver.replica) == (status == ConsumingStatus.CONSUMING)
     assert driver.see(record(status=status), mine=False) == (Leave(),)
-    assert driver.replica.phase is Phase.LEFT
+    assert driver.replica.phase is ReplicaPhase.LEFT
 
 
 def test_a_replica_that_has_just_begun_has_no_say_in_when_a_segment_ends() -> None:
     for reason in ("FORCE", "AGE"):
         driver = Driver(replica=machine.start(A, FIRST, LIMITS, 60_000), now_ms=60_000)
-        driver.give(Read(FIRST.name, Held(offset=101, docs=1)))
+        driver.give(Read(FIRST.name, HeldRows(offset=101, docs=1)))
         if reason == "FORCE":
             driver.see(record(asked_end=AskedEnd.FORCE))
         former = position(A, 130, "FORCE")
@@ -342,7 +342,7 @@ def test_a_replica_that_has_just_begun_has_no_say_in_when_a_segment_ends() -> No
 
 def test_a_replica_that_has_just_begun_goes_along_with_a_peer() -> None:
     driver = Driver()
-    driver.give(Read(FIRST.name, Held(offset=101, docs=1)))
+    driver.give(Read(FIRST.name, HeldRows(offset=101, docs=1)))
     driver.peers(position(B, 140))
     assert proposed(driver.peers(position(A, 101, "PEER"), position(B, 140))) == (140, B, None)
 
@@ -357,7 +357,7 @@ def test_the_age_of_a_segment_outlives_its_replicas() -> None:
 
 def test_a_segment_ends_when_the_memory_of_the_server_is_used_up() -> None:
     driver = Driver()
-    (action,) = driver.give(Read(FIRST.name, Held(offset=110, docs=10, is_too_much=True)))
+    (action,) = driver.give(Read(FIRST.name, HeldRows(offset=110, docs=10, is_too_much=True)))
     assert isinstance(action, Publish)
     assert action.position.reason == "SIZE"
 
@@ -382,7 +382,7 @@ def test_a_file_that_could_not_be_committed_is_uploaded_again_after_a_pause() ->
     driver = Driver()
     driver.read(140)
     driver.see(sealing())
-    driver.give(Built(FIRST.name, CRC, 40))
+    driver.give(FileBuilt(FIRST.name, CRC, 40))
     (commit,) = driver.give(Uploaded(FIRST.name, "u"))
     assert driver.give(Failed(commit)) == ()
     assert driver.give(Tick(), after_ms=LIMITS.retry_ms - 1) == ()
@@ -393,7 +393,7 @@ def test_whoever_finds_its_place_again_gives_nothing_up() -> None:
     driver = Driver()
     driver.give(Lost(FIRST.name, 300))
     driver.read(110)
-    assert driver.replica.phase is Phase.CONSUMING
+    assert driver.replica.phase is ReplicaPhase.CONSUMING
     assert driver.peers(position(A, 100, LOST, 300)) == ()
 
 
@@ -405,5 +405,5 @@ def test_a_file_is_fetched_only_if_it_cannot_be_made() -> None:
     driver.see(done())
     assert not machine.makes_file(driver.replica), "its chain is broken, and nothing goes on"
     driver.see(done(), NEXT)
-    assert driver.replica.phase is Phase.DOWNLOADING
+    assert driver.replica.phase is ReplicaPhase.DOWNLOADING
     assert not machine.makes_file(driver.replica)

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cluster.stream_table import SERVERS, TABLE, end_of, sealed
 
 from merlot.clock import Clock
-from merlot.cluster.backfill_record import ORDER, BackfillRecord, Step
+from merlot.cluster.backfill_record import ORDER, BackfillRecord, BackfillStep
 from merlot.cluster.consuming import backfills, transactions
 from merlot.cluster.consuming.backfills import begun
 from merlot.cluster.consuming.found import tell_stream
@@ -77,7 +77,7 @@ class World:
         self.time = Time()
         self.limit_bytes = limit_bytes
         self.position = {0: 0, 1: 0}
-        self.steps: list[Step] = []
+        self.steps: list[BackfillStep] = []
         if tables.find_table(self.store, "t") is not None:  # another world has got so far
             self.time.ms += 60_000
             self.position = {number: one.start_offset for number, one in open_segments(self.view).items()}
@@ -133,7 +133,7 @@ class World:
         view = mutate(self.store, TABLE, lambda view: transactions.commit(view, made))
         self.position[number] = open_segments(view)[number].start_offset
 
-    def stored(self, made: transactions.Sealed) -> transactions.Sealed:
+    def stored(self, made: transactions.SealedSegment) -> transactions.SealedSegment:
         """Put the file of a sealed segment where it belongs: nowhere, as long as nobody looks."""
         return made
 
@@ -209,7 +209,7 @@ def test_a_segment_that_ends_before_it_is_asked_to_is_no_harm(tmp_path: Path) ->
     world.ask({0: 0, 1: 0})
     for _ in range(MOST_ROUNDS):
         world.control(world.store)
-        if world.record.step is Step.LOAD:
+        if world.record.step is BackfillStep.LOAD:
             break
         world.serve()
     world.end_all()
@@ -221,7 +221,7 @@ def test_it_waits_for_memory_until_there_is_some_or_somebody_says_otherwise(tmp_
     world = World(tmp_path, limit_bytes=2_000)
     world.ask({0: 0})
     assert not world.run(world.store, 20)
-    assert world.record.step is Step.SCALE
+    assert world.record.step is BackfillStep.SCALE
     assert "add memory or servers" in world.record.message
     world.limit_bytes = 2**30
     world.serve()
@@ -232,7 +232,7 @@ def test_rows_of_the_stream_are_loaded_up_to_what_it_has_when_somebody_says_so(t
     world = World(tmp_path)
     world.ask(None)
     assert not world.run(world.store, 20)
-    assert world.record.step is Step.LOAD
+    assert world.record.step is BackfillStep.LOAD
     backfills.change_backfill(
         world.store, TABLE, lambda record: None if record is None else backfills.told_loaded(record, world.time.ms)
     )

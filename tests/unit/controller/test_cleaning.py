@@ -15,7 +15,7 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.segments.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.segments.publish import PublishRequest, publish_request
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER, MergeTaskConfig, TaskRecord
@@ -119,7 +119,10 @@ def segment(name: str, clock: FakeClock, crc: int = 1) -> SegmentRecord:
 
 def publish(store: Metastore, clock: FakeClock, *records: SegmentRecord, replace: tuple[str, ...] = ()) -> None:
     publish_request(
-        store, TABLE, PublishRequest(records=records, replace=replace, replace_rows=True), context=Context(clock=clock)
+        store,
+        TABLE,
+        PublishRequest(records=records, replace=replace, replace_rows=True),
+        context=WriteContext(clock=clock),
     )
 
 
@@ -127,7 +130,7 @@ def replace(
     store: Metastore, clock: FakeClock, files: Files, *, until: str, custom: dict[str, str] | None = None
 ) -> str:
     """A replacement of two segments by one, as far as asked."""
-    context = Context(clock=clock)
+    context = WriteContext(clock=clock)
     replacement = Replacement(segments_from=("h1", "h2"), segments_to=("day",), custom_map=custom or {}, entry="e")
     entry = replacements.start_replacement(store, TABLE, replacement, context=context)
     replacements.put_outputs(store, TABLE, entry, [files.upload(segment("day", clock))], context=context)
@@ -221,7 +224,7 @@ def test_retention_by_time_leaves_what_a_replacement_needs(
     replace(store, clock, files, until="put")
     pass_time(loop, clock, 31 * DAY_S)
     assert set(load(store, TABLE).segments) == {"h1", "h2", "day"}
-    replacements.end_replacement(store, TABLE, "e", context=Context(clock=clock))
+    replacements.end_replacement(store, TABLE, "e", context=WriteContext(clock=clock))
     pass_time(loop, clock, 61)
     assert set(load(store, TABLE).segments) == {"h1", "h2"}
     loop.close()
@@ -275,7 +278,7 @@ def test_a_controller_that_dies_at_any_write_of_the_cleaning_leaves_a_table_that
 def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_to_name(
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:
-    context = Context(clock=clock)
+    context = WriteContext(clock=clock)
     replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="e")
     replacements.start_replacement(store, TABLE, replacement, context=context)
     for name in ("awaited", "orphan"):
@@ -310,7 +313,7 @@ def test_what_shards_left_goes_after_a_day_unless_a_task_or_a_replacement_may_go
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:
     replacement = Replacement(segments_from=("h1",), segments_to=("awaited",), entry="under-way")
-    replacements.start_replacement(store, TABLE, replacement, context=Context(clock=clock))
+    replacements.start_replacement(store, TABLE, replacement, context=WriteContext(clock=clock))
     queue_merge(store, "queued", output_prefix="merged_1")
     for entry in ("under-way", "queued", "gone"):
         files.shuffle(entry)

@@ -13,7 +13,7 @@ from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.controller.http.api import make_app
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
@@ -22,7 +22,7 @@ from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 
 Client = TestClient[web.Request, web.Application]
-PLACES = Places(streams=AllowedStreams(folders=EVERY_FOLDER))
+PLACES = AllowedPlaces(streams=AllowedStreams(folders=EVERY_FOLDER))
 
 FLIGHTS = """
 apiVersion: merlot.dev/v1alpha1
@@ -265,7 +265,7 @@ async def test_annotations_complete_records_of_their_version_only(client: Client
 
 async def test_deep_store_of_a_table_is_the_one_that_it_declares_or_the_cluster_s(store: SqliteMetastore) -> None:
     stores = AllowedStores(own="file:///d", prefixes=("file:///e",))
-    async with TestClient(TestServer(make_app(ControllerService(store, places=Places(stores))))) as client:
+    async with TestClient(TestServer(make_app(ControllerService(store, places=AllowedPlaces(stores))))) as client:
         await apply(client, FLIGHTS)
         assert (await (await client.get("/tables/flights/manifest")).json())["deepStore"] == "file:///d"
         declared = FLIGHTS.replace("name: flights", "name: others") + "  deepStore: {uri: 'file:///e/f'}\n"
@@ -282,7 +282,9 @@ async def test_stream_of_a_folder_that_is_not_allowed_is_refused_by_the_option_t
     (allowed / "link").symlink_to(tmp_path)
     streams = AllowedStreams(folders=AllowedFolders((str(allowed),)))
     stream = "  ingestion: {{stream: {{type: files, topic: {}}}}}\n"
-    async with TestClient(TestServer(make_app(ControllerService(store, places=Places(streams=streams))))) as client:
+    async with TestClient(
+        TestServer(make_app(ControllerService(store, places=AllowedPlaces(streams=streams))))
+    ) as client:
         for folder in ("/etc", f"{allowed}-2", f"{allowed}/../other", f"{allowed}/link", f"{allowed}/link/incoming-2"):
             status, body = await apply(client, FLIGHTS + stream.format(folder))
             assert status == 400, folder

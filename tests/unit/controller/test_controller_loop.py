@@ -13,7 +13,7 @@ from merlot.cluster.instances.reports import ReportWriter
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TrashRecord
 from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
-from merlot.cluster.segments.transaction import Context, trash_nodes
+from merlot.cluster.segments.transaction import WriteContext, trash_nodes
 from merlot.cluster.segments.view import TableView, load
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.role import ControllerConfig, ControllerRole
@@ -182,8 +182,8 @@ def test_files_of_removed_and_replaced_segments_go_after_the_grace_period(
     loop = ControllerLoop(store, LoopConfig(owner="c1"), open_files=lambda _: files, clock=clock)
     make_table(store)
     request = PublishRequest(records=(segment("s1", crc=2),), replace=("s0", "s2"))
-    publish_request(store, TABLE, request, context=Context(clock=clock))
-    publish_request(store, TABLE, PublishRequest(records=(segment("s2"),)), context=Context(clock=clock))
+    publish_request(store, TABLE, request, context=WriteContext(clock=clock))
+    publish_request(store, TABLE, PublishRequest(records=(segment("s2"),)), context=WriteContext(clock=clock))
     loop.round()
     assert len(files.files) == 7
     clock.advance(7 * 86_400 + 1)
@@ -211,7 +211,7 @@ def test_a_list_of_files_that_cannot_be_worked_off_keeps_nothing_else(store: Sql
     for name, data in trash_nodes(TABLE, "0.first", gone).items():
         store.multi([Create(name, data), Create(name + "x", b"no record")])
     request = PublishRequest(records=(), replace=("s5",), replace_rows=True)
-    publish_request(store, TABLE, request, context=Context(clock=clock))
+    publish_request(store, TABLE, request, context=WriteContext(clock=clock))
     clock.advance(7 * 86_400 + 1)
     loop.round()
     assert f"file:///d/{TABLE}/s5@1.mseg" not in files.files

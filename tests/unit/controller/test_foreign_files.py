@@ -12,7 +12,7 @@ from merlot.cluster.segments.publish import PublishRequest, publish
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.controller.apply import ApplyError
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerRole
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
@@ -47,7 +47,7 @@ class Cluster:
         self.store = DeepStore(str(self.root))
         stores = AllowedStores(own=str(self.root), prefixes=prefixes)
         self.role = ControllerRole(
-            self.metastore, files=self.store, open_store=DeepStore, places=Places(stores), clock=self.clock
+            self.metastore, files=self.store, open_store=DeepStore, places=AllowedPlaces(stores), clock=self.clock
         )
         self.service = self.role.service
         self.loop = ControllerLoop(

@@ -26,7 +26,7 @@ from merlot.controller.cleaning.catalog_store import FILE, FOLDER, read_catalog,
 from merlot.controller.cleaning.catalogs import BACK_OFF_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId
@@ -79,7 +79,7 @@ class Cluster:
 
     def service(self, store: Metastore | None = None) -> ControllerService:
         service = ControllerService(
-            store or self.store, self.clock, places=Places(AllowedStores(own=self.bench.store_uri))
+            store or self.store, self.clock, places=AllowedPlaces(AllowedStores(own=self.bench.store_uri))
         )
         service.recovery.open_files = lambda _: self.bench.deep_store
         service.recovery.read = recovered.read

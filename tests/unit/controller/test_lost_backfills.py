@@ -16,16 +16,16 @@ from tests.unit.controller.test_backfill_steps import (
     assert_read_again_once,
 )
 
-from merlot.cluster.backfill_record import ORDER, Step
+from merlot.cluster.backfill_record import ORDER, BackfillStep
 from merlot.cluster.consuming import backfills
 from merlot.cluster.consuming.found import find_state
 from merlot.cluster.consuming.partitions import open_segments
-from merlot.cluster.consuming.transactions import Sealed
+from merlot.cluster.consuming.transactions import SealedSegment
 from merlot.cluster.losses import LostRecord, mark_lost, name_store
 from merlot.cluster.manifests import tables
 from merlot.controller.cleaning.catalog import catalog_of
 from merlot.controller.cleaning.catalog_store import write_catalog
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.metastore.protocol import Check
 from merlot.metastore.sqlite import SqliteMetastore
@@ -46,7 +46,7 @@ class StoredWorld(World):
         self.files = DeepStore(str(deep))
         super().__init__(folder)
 
-    def stored(self, made: Sealed) -> Sealed:
+    def stored(self, made: SealedSegment) -> SealedSegment:
         if made.file is None:
             return made
         name = f"{made.file.name}.mseg"
@@ -64,7 +64,7 @@ class StoredWorld(World):
         lost = LostRecord(num_segments=1, total_docs=1, reason="the metastore is a new one", since_ms=1)
         mark_lost(new, TABLE, lost, Check("/fence", 0))
         write_catalog(self.files, TABLE, catalog)
-        places = Places(AllowedStores(own=str(self.deep)), AllowedStreams(folders=EVERY_FOLDER))
+        places = AllowedPlaces(AllowedStores(own=str(self.deep)), AllowedStreams(folders=EVERY_FOLDER))
         service = ControllerService(new, self.time, places=places)
         service.recovery.open_files = lambda _: self.files
         service.recovery.recover("t")
@@ -91,7 +91,7 @@ def test_a_backfill_goes_on_from_any_moment_at_which_the_metastore_is_lost(
     (tmp_path / "first").mkdir()
     world = StoredWorld(tmp_path / "first", tmp_path / "deep")
     world.ask({0: 0, 1: 0})
-    steps: set[Step] = set()
+    steps: set[BackfillStep] = set()
     for number in range(MOST_ROUNDS):
         world.control(world.store)
         if is_after_servers:

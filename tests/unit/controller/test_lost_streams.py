@@ -23,7 +23,7 @@ from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.catalog import catalog_of
 from merlot.controller.cleaning.catalog_store import read_catalog, write_catalog
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
 from merlot.ids import InstanceId
@@ -106,7 +106,7 @@ class Lost:
         service = ControllerService(
             store or self.store,
             self.clock,
-            places=Places(AllowedStores(own=self.uri), AllowedStreams(folders=EVERY_FOLDER)),
+            places=AllowedPlaces(AllowedStores(own=self.uri), AllowedStreams(folders=EVERY_FOLDER)),
         )
         service.recovery.open_files = lambda _: self.files
         done: dict[str, object] = service.recovery.recover("t", **flags)

@@ -19,7 +19,7 @@ from merlot.cluster.records import HomeRecord
 from merlot.controller.http.api import make_app
 from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Metastore, Op
@@ -368,7 +368,7 @@ class _Mortal:
 
 
 def _writes(store: Any) -> PinotWrites:
-    places = Places(AllowedStores(own=None), AllowedStreams())
+    places = AllowedPlaces(AllowedStores(own=None), AllowedStreams())
     return PinotWrites(store, SystemClock(), places, PinotReads(store, lambda _: pytest.fail("no view")))
 
 

@@ -13,7 +13,7 @@ from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish
 from merlot.controller.http.api import make_app, routes
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
@@ -21,7 +21,7 @@ from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER
 
 Client = TestClient[web.Request, web.Application]
-PLACES = Places(streams=AllowedStreams(folders=EVERY_FOLDER))
+PLACES = AllowedPlaces(streams=AllowedStreams(folders=EVERY_FOLDER))
 
 BATCHES = """
 apiVersion: merlot.dev/v1alpha1

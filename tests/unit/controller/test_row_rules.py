@@ -14,7 +14,7 @@ from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.controller.apply import ApplyError, apply_manifests
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.ids import SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
@@ -60,7 +60,7 @@ FORBIDDEN = {
     "partial_upsert_strategies": (PARTIAL, PARTIAL.replace("INCREMENT", "MAX")),
     "default_partial_upsert_strategy": (PARTIAL, f"{PARTIAL}, defaultPartialUpsertStrategy: IGNORE"),
 }
-PLACES = Places(AllowedStores(own=None), AllowedStreams(folders=EVERY_FOLDER))
+PLACES = AllowedPlaces(AllowedStores(own=None), AllowedStreams(folders=EVERY_FOLDER))
 ALLOWED = (f"{FULL}, primaryKeyTtl: '2'", f"{FULL}, compaction: {{bufferTimePeriod: 2d}}", f"{FULL}, snapshot: ENABLE")
 
 

@@ -24,7 +24,7 @@ from merlot.catalog import uploaded
 from merlot.catalog.publish import upload
 from merlot.cluster.manifests.tables import put_table
 from merlot.controller.http.api import make_app
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import offline
 from merlot.metastore.sqlite import SqliteMetastore
@@ -103,7 +103,7 @@ def cluster(folder: Path, base: str, door: str) -> Iterator[Cluster]:
     store = SqliteMetastore(folder / "state.sqlite")
     table = variants.in_own_store(variants.base(base))
     put_table(store, table)
-    places = Places(AllowedStores(own=str(folder / "deep")), AllowedStreams(folders=EVERY_FOLDER))
+    places = AllowedPlaces(AllowedStores(own=str(folder / "deep")), AllowedStreams(folders=EVERY_FOLDER))
     service = ControllerService(store, places=places)
     service.uploads.take = uploaded.take
     with serve_app(make_app(service)) as url:

@@ -21,7 +21,7 @@ from merlot.cluster.records import EchoRecord, IndexingRecord, InstanceRecord, O
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.controller.http.api import make_app
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
@@ -47,7 +47,7 @@ spec:
 
 @pytest.fixture
 async def client(store: SqliteMetastore) -> AsyncIterator[Client]:
-    service = ControllerService(store, places=Places(AllowedStores(own=None, prefixes=("s3://own",))))
+    service = ControllerService(store, places=AllowedPlaces(AllowedStores(own=None, prefixes=("s3://own",))))
     async with TestClient(TestServer(make_app(service))) as client:
         yield client
     service.close()

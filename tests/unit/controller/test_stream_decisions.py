@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from merlot.cluster.consuming.handover import MOST_REPLAYED
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord
-from merlot.cluster.consuming.transactions import End, Sealed, commit, propose_end
+from merlot.cluster.consuming.transactions import End, SealedSegment, commit, propose_end
 from merlot.cluster.records import AskedEnd, ConsumingStatus, PositionRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments.mutations import Mutation
 from merlot.cluster.segments.transaction import apply
@@ -67,7 +67,7 @@ def seal(view: TableView, partition: int, end: int) -> TableView:
     one = open_segments(view)[partition]
     view = after(view, propose_end(view, End(segment=one.name, offset=end, sealer=SERVERS[0], now_ms=1)))
     file = SegmentRecord(name=one.name, crc=3, size_bytes=1, url=one.name, total_docs=1, end_time_ms=1)
-    sealed = Sealed(
+    sealed = SealedSegment(
         segment=one.name, start_offset=one.start_offset, end_offset=end, file=file, sealer=SERVERS[0], now_ms=1
     )
     return after(view, commit(view, sealed))

@@ -16,7 +16,7 @@ from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.manifests import tables
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.sure_time import Mark, followed
@@ -183,7 +183,7 @@ def _publish(store: SqliteMetastore, files: Files, clock: JumpingClock, name: st
 def _replace(
     store: SqliteMetastore, files: Files, clock: JumpingClock, inputs: tuple[str, ...], output: str, *, is_done: bool
 ) -> bool:
-    context = Context(clock=clock)
+    context = WriteContext(clock=clock)
     view = load(store, TABLE)
     if any(view.segments[one].replaced_by for one in inputs):
         return False

@@ -29,7 +29,7 @@ from merlot.cluster.segments.transaction import (
     mutate,
 )
 from merlot.cluster.segments.view import load
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
 from merlot.ids import SegmentKey, SegmentName
@@ -79,7 +79,7 @@ class Consumed:
         return done
 
     def service(self, store: Metastore | None = None) -> ControllerService:
-        service = ControllerService(store or self.store, self.clock, places=Places(AllowedStores(own=self.uri)))
+        service = ControllerService(store or self.store, self.clock, places=AllowedPlaces(AllowedStores(own=self.uri)))
         service.recovery.open_files = lambda _: self.files
         service.recovery.read = self.read
         return service

@@ -17,7 +17,7 @@ from merlot.ingest.batch import (
     NO_BOUND_MS,
     BadRowsError,
     BatchResult,
-    Stretch,
+    RowSelection,
     build_from_files,
     check_bad_rows,
     check_stretch,
@@ -203,7 +203,7 @@ def test_the_share_of_bad_rows_is_what_was_declared_to_the_row(share: float, num
 def test_a_window_is_published_only_if_it_takes_the_place_of_nothing_more(
     window: tuple[int, int] | None, suffix: str, spec: dict[str, Any], refusal: str | None
 ) -> None:
-    stretch = Stretch(window=window, name_suffix=suffix)
+    stretch = RowSelection(window=window, name_suffix=suffix)
     if refusal is None:
         check_stretch(stretch, table_of(**spec))
     else:

@@ -17,7 +17,7 @@ from tests.unit.segment.segment_tables import read_column
 
 from merlot.broker.routing import pruning
 from merlot.catalog.publish import record_of
-from merlot.ingest.batch import BatchResult, Stretch, build_from_tables
+from merlot.ingest.batch import BatchResult, RowSelection, build_from_tables
 from merlot.query.plan.binding import bind
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec import manifest
@@ -51,7 +51,7 @@ def table_of(time: FieldSpec) -> Table:
     return table
 
 
-def built(table: Table, time: FieldSpec, values: list[Any], folder: Path, stretch: Stretch) -> BatchResult:
+def built(table: Table, time: FieldSpec, values: list[Any], folder: Path, stretch: RowSelection) -> BatchResult:
     rows = pa.table({time.name: pa.array(values, SOURCE_TYPES[time.type])})
     return build_from_tables(table, [rows], folder, stretch=stretch)
 
@@ -75,7 +75,7 @@ def test_a_segment_is_of_a_day_and_tells_its_times(time: FieldSpec, moments: lis
     values = [stored_time(time, millis) for millis in moments]
     window = (min(asked), max(asked) + 1)
     inside = [value for value in values if window[0] <= read_time(time, value) < window[1]]
-    for stretch, wanted in ((Stretch(), values), (Stretch(window=window), inside)):
+    for stretch, wanted in ((RowSelection(), values), (RowSelection(window=window), inside)):
         with tempfile.TemporaryDirectory() as folder:
             result = built(table_of(time), time, values, Path(folder), stretch)
             found = held(result, time)
@@ -93,7 +93,7 @@ def test_a_segment_is_of_a_day_and_tells_its_times(time: FieldSpec, moments: lis
 def test_no_pruner_loses_a_row_by_its_time(time: FieldSpec, moments: list[int], asked: list[int]) -> None:
     table = table_of(time)
     with tempfile.TemporaryDirectory() as folder:
-        result = built(table, time, [stored_time(time, millis) for millis in moments], Path(folder), Stretch())
+        result = built(table, time, [stored_time(time, millis) for millis in moments], Path(folder), RowSelection())
         found = held(result, time)
     records = [record_of(one.metadata, "", one.size_bytes, one.blooms) for one in result.segments]
     made = pruning.build(snapshot_of(*records), table.spec, None)

@@ -9,7 +9,7 @@ from tests.unit.spec import shapes
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.controller.http.api import make_app
-from merlot.controller.places import Places
+from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
@@ -31,7 +31,7 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     metastore = SqliteMetastore(tmp_path / "state.sqlite")
     put_table(metastore, shapes.table())
     stores = AllowedStores(own=str(tmp_path / "deep"))
-    with serve_app(make_app(ControllerService(metastore, places=Places(stores)))) as url:
+    with serve_app(make_app(ControllerService(metastore, places=AllowedPlaces(stores)))) as url:
         yield url
     metastore.close()
 

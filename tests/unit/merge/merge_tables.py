@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.time_formats import instants, read_time, stored_time, time_fields
 from tests.unit.segment.segment_tables import VALUES, read_column, read_nulls, table_of
 
-from merlot.merge.plan import Aggregation, MergePlan
+from merlot.merge.plan import MergePlan, MetricAggregation
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest, BuiltSegment
@@ -183,8 +183,8 @@ def plan_of(schema: TableSchema, **more: Any) -> MergePlan:
     return MergePlan(table="t", schema=schema, time_column="at", **more)
 
 
-def summed(function: str) -> Aggregation:
-    return Aggregation(function=function)
+def summed(function: str) -> MetricAggregation:
+    return MetricAggregation(function=function)
 
 
 def partitioned(column: str, number: int, enforce: str = "repartition") -> PartitioningSpec:

@@ -14,7 +14,7 @@ from tests.budget import count
 from tests.unit.merge.merge_tables import ROOM, TIMES, merge, plan_of
 
 from merlot.errors import CorruptionError, UnavailableError
-from merlot.merge.plan import MergeCancelledError, MergePlan, MergeType, Phase
+from merlot.merge.plan import MergeCancelledError, MergeMode, MergePhase, MergePlan
 from merlot.merge.shuffle import shuffle
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
@@ -72,7 +72,7 @@ def bucket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 PROGRAM = """
 import dataclasses, json, sys, threading
 from pathlib import Path
-from merlot.merge.plan import MergeType
+from merlot.merge.plan import MergeMode
 from tests.unit.merge.merge_tables import merge
 from tests.unit.merge.test_merge_bounds import PLAN
 
@@ -81,7 +81,7 @@ def anonymous():
     return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) * 1024
 
 directory, out, kind, memory = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-plan = dataclasses.replace(PLAN, merge_type=MergeType(kind))
+plan = dataclasses.replace(PLAN, merge_type=MergeMode(kind))
 for segment in merge(plan, sorted((directory / "warm").glob("in_*.mseg")), out, memory):
     segment.path.unlink()
 before, largest = anonymous(), [0]
@@ -129,9 +129,9 @@ def watched(plan: MergePlan, paths: list[Path], directory: Path, memory_bytes: i
     return heard
 
 
-@pytest.mark.parametrize("kind", list(MergeType))
+@pytest.mark.parametrize("kind", list(MergeMode))
 @pytest.mark.parametrize("memory_bytes", [ROOM, 1 << 20], ids=["at once", "in steps"])
-def test_a_cancelled_merge_leaves_nothing_whenever_it_is(kind: MergeType, memory_bytes: int, tmp_path: Path) -> None:
+def test_a_cancelled_merge_leaves_nothing_whenever_it_is(kind: MergeMode, memory_bytes: int, tmp_path: Path) -> None:
     paths = write_inputs(tmp_path / "in", 2, 8_000)
     plan = replace(PLAN, merge_type=kind, max_records_per_segment=3_000)
     out = tmp_path / "out"
@@ -139,8 +139,8 @@ def test_a_cancelled_merge_leaves_nothing_whenever_it_is(kind: MergeType, memory
     messages: list[Any] = []
     built = run(plan, paths, out, lambda *message: messages.append(message), lambda: False, memory_bytes)
     phases = [message[0] for message in messages]
-    assert phases[0] is Phase.READ
-    assert {Phase.ORDER, Phase.WRITE} <= set(phases)
+    assert phases[0] is MergePhase.READ
+    assert {MergePhase.ORDER, MergePhase.WRITE} <= set(phases)
     assert [message[1] for message in messages] == sorted(message[1] for message in messages)
     assert messages[-1][1:] == (16_000, sum(segment.size_bytes for segment in built))
     for segment in built:
@@ -156,7 +156,7 @@ def test_a_cancelled_merge_leaves_nothing_whenever_it_is(kind: MergeType, memory
 def test_a_full_disk_is_said_and_nothing_stays_on_it(memory_bytes: int, tmp_path: Path) -> None:
     paths = write_inputs(tmp_path / "in", 2, 30_000)
     with small_disk(tmp_path / "disk", 600 << 10) as disk:
-        plan = replace(PLAN, merge_type=MergeType.ROLLUP)
+        plan = replace(PLAN, merge_type=MergeMode.ROLLUP)
         with pytest.raises(UnavailableError, match="the disk is full"):
             merge(plan, paths, disk, memory_bytes)
         assert list(disk.iterdir()) == []
@@ -172,7 +172,7 @@ def test_a_cancelled_shuffle_leaves_nothing(tmp_path: Path) -> None:
     heard: list[Any] = []
     with pytest.raises(MergeCancelledError):
         shuffle(PLAN, paths, out, 4, lambda *message: heard.append(message), lambda: len(heard) > 30)
-    assert Phase.SHUFFLE in {message[0] for message in heard}
+    assert MergePhase.SHUFFLE in {message[0] for message in heard}
     assert list(out.iterdir()) == []
 
 

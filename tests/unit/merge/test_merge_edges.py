@@ -10,7 +10,7 @@ from tests.time_formats import DAY_MS
 from tests.unit.merge.merge_tables import METRICS, TIMES, built, merge, partitioned, plan_of, read_rows, summed
 
 from merlot.errors import InvalidInputError
-from merlot.merge.plan import MergeType
+from merlot.merge.plan import MergeMode
 from merlot.merge.shuffle import shuffle
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
@@ -64,7 +64,7 @@ def test_both_zeros_are_sorted_as_a_fresh_build_sorts_them(tmp_path: Path) -> No
     (merged,) = merge(plan_of(schema, indexing=indexing), paths, tmp_path)
     assert merged.metadata.crc == fresh.metadata.crc
     (folded,) = merge(
-        plan_of(schema, indexing=indexing, merge_type=MergeType.ROLLUP, round_period=periods.parse("1s")),
+        plan_of(schema, indexing=indexing, merge_type=MergeMode.ROLLUP, round_period=periods.parse("1s")),
         paths,
         tmp_path,
     )
@@ -75,7 +75,7 @@ def test_lists_are_equal_only_in_the_same_order(tmp_path: Path) -> None:
     schema = schema_of(dimension("tags", TypeName.STRING, multi_value=True))
     cells = {"at": [0] * 6, "tags": [["a", "b"], ["b", "a"], ["a", "b"], [], ["a"], []]}
     path = built(tmp_path, "in_0", schema, cells, PLAIN).path
-    (output,) = merge(plan_of(schema, merge_type=MergeType.DEDUP), [path], tmp_path)
+    (output,) = merge(plan_of(schema, merge_type=MergeMode.DEDUP), [path], tmp_path)
     assert read_rows(output, schema) == [(0, ()), (0, ("a",)), (0, ("a", "b")), (0, ("b", "a"))]
 
 
@@ -120,7 +120,7 @@ def test_erased_dimensions_are_null_and_rows_that_differed_by_them_meet(tmp_path
     schema = schema_of(dimension("who", TypeName.STRING), dimension("tags", TypeName.INT, multi_value=True), METRICS[0])
     cells = {"at": [0, 0, 0], "who": ["a", "b", "b"], "tags": [[1], [2], []], "ints": [1, 2, None]}
     path = built(tmp_path, "in_0", schema, cells, PLAIN).path
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, erased=frozenset({"who", "tags"}))
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, erased=frozenset({"who", "tags"}))
     (output,) = merge(plan, [path], tmp_path)
     assert read_rows(output, schema) == [(0, None, None, 3)]
     kept = plan_of(schema, erased=frozenset({"who"}))
@@ -132,15 +132,15 @@ def test_least_and_greatest_text_fold_too(tmp_path: Path) -> None:
     schema = schema_of(FieldSpec(name="note", type=TypeName.STRING, role=FieldRole.METRIC))
     path = built(tmp_path, "in_0", schema, {"at": [0, 0, 1], "note": ["b", "a", None]}, PLAIN).path
     for function, expected in (("min", "a"), ("MAX", "b")):
-        plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"note": summed(function)})
+        plan = plan_of(schema, merge_type=MergeMode.ROLLUP, aggregations={"note": summed(function)})
         (output,) = merge(plan, [path], tmp_path)
         assert read_rows(output, schema) == [(0, expected), (1, None)]
 
 
-@pytest.mark.parametrize("merge_type", [MergeType.ROLLUP, MergeType.DEDUP])
+@pytest.mark.parametrize("merge_type", [MergeMode.ROLLUP, MergeMode.DEDUP])
 @pytest.mark.parametrize("enforce", ["repartition", "assert"])
 def test_equal_rows_meet_whatever_partitions_their_segments_claim(
-    merge_type: MergeType, enforce: str, tmp_path: Path
+    merge_type: MergeMode, enforce: str, tmp_path: Path
 ) -> None:
     schema = schema_of(dimension("who", TypeName.STRING))
     declared = partitioned("who", 4, enforce)
@@ -154,8 +154,8 @@ def test_equal_rows_meet_whatever_partitions_their_segments_claim(
     assert all(len(one.metadata.partitions["who"].partitions) == 1 for one in outputs)
 
 
-@pytest.mark.parametrize("merge_type", list(MergeType))
-def test_rounded_times_are_of_the_partition_of_what_they_became(merge_type: MergeType, tmp_path: Path) -> None:
+@pytest.mark.parametrize("merge_type", list(MergeMode))
+def test_rounded_times_are_of_the_partition_of_what_they_became(merge_type: MergeMode, tmp_path: Path) -> None:
     schema = schema_of(METRICS[0])
     partitioning = partitioned("at", 8)
     paths = [
@@ -170,7 +170,7 @@ def test_rounded_times_are_of_the_partition_of_what_they_became(merge_type: Merg
         windows=((0, DAY_MS),),
     )
     (output,) = merge(plan, [one.path for one in paths], tmp_path)
-    rows = {MergeType.CONCAT: [(0, 1)] * 12, MergeType.ROLLUP: [(0, 12)], MergeType.DEDUP: [(0, 1)]}
+    rows = {MergeMode.CONCAT: [(0, 1)] * 12, MergeMode.ROLLUP: [(0, 12)], MergeMode.DEDUP: [(0, 1)]}
     assert read_rows(output, schema) == rows[merge_type]
     assert len(output.metadata.partitions["at"].partitions) == 1
 
@@ -179,7 +179,7 @@ def test_zeros_of_either_sign_are_one_key_of_one_partition(tmp_path: Path) -> No
     schema = schema_of(dimension("ratio", TypeName.DOUBLE), METRICS[0])
     cells = {"at": [0, 0], "ratio": [0.0, -0.0], "ints": [1, 2]}
     path = built(tmp_path, "in_0", schema, cells, PLAIN).path
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, partitioning=partitioned("ratio", 8))
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, partitioning=partitioned("ratio", 8))
     (output,) = merge(plan, [path], tmp_path)
     assert read_rows(output, schema) == [(0, (0.0, 1.0), 3)]
 

@@ -34,7 +34,7 @@ from tests.unit.merge.merge_tables import (
 
 from merlot.errors import InvalidInputError
 from merlot.merge.folds import SumOverflowError
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan
 from merlot.merge.shuffle import shuffle
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
@@ -179,7 +179,7 @@ def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
             schema,
             indexing=indexing,
             partitioning=data.draw(st.sampled_from([None, *claims])),
-            merge_type=MergeType.ROLLUP,
+            merge_type=MergeMode.ROLLUP,
             windows=windows_of(inputs, data.draw(st.sampled_from(buckets))),
             round_period=rounding,
             erased=erased,
@@ -240,7 +240,7 @@ def test_dedup_keeps_one_row_of_equal_ones(data: Any) -> None:
         plan = plan_of(
             schema,
             partitioning=data.draw(st.sampled_from([None, *claims])),
-            merge_type=MergeType.DEDUP,
+            merge_type=MergeMode.DEDUP,
             windows=windows_of(inputs, data.draw(st.sampled_from(PERIODS))),
         )
         distinct = Counter({unsigned_zero(row): 1 for row in tokens(schema, inputs.rows)})
@@ -280,7 +280,7 @@ def test_folding_in_steps_on_disk_gives_what_folding_at_once_gives(rows: int, gr
         built(tmp_path, f"in_{place}", SCHEMA, part, IndexingSpec()).path for place, part in enumerate((half, rest))
     ]
     functions = {"floats": summed("MIN"), "doubles": summed("MAX")}
-    plan = plan_of(SCHEMA, merge_type=MergeType.ROLLUP, aggregations=functions)
+    plan = plan_of(SCHEMA, merge_type=MergeMode.ROLLUP, aggregations=functions)
     at_once = merge(plan, paths, tmp_path, ROOM)
     expected = read_all(at_once, SCHEMA)
     in_steps = merge(replace(plan, segment_name_prefix="steps"), paths, tmp_path, memory_bytes=1 << 20)
@@ -298,7 +298,7 @@ def test_a_sum_that_does_not_fit_says_what_to_do(memory_bytes: int, tmp_path: Pa
     for name, largest, wider in (("ints", 2**31 - 1, "LONG"), ("longs", 2**63 - 1, "BIG_DECIMAL")):
         over = {**cells, name: [largest] * 30_000}
         path = built(tmp_path, "in_0", schema, over, IndexingSpec()).path
-        plan = plan_of(schema, merge_type=MergeType.ROLLUP)
+        plan = plan_of(schema, merge_type=MergeMode.ROLLUP)
         out = tmp_path / f"out_{name}"
         out.mkdir()
         with pytest.raises(SumOverflowError, match=f"column={name}; widen the column to {wider}"):
@@ -315,7 +315,7 @@ def test_a_count_takes_a_null_for_its_default(tmp_path: Path) -> None:
     ]
     plan = plan_of(
         schema,
-        merge_type=MergeType.ROLLUP,
+        merge_type=MergeMode.ROLLUP,
         round_period=periods.parse("1d"),
         aggregations={"longs": summed("COUNT")},
     )
@@ -335,8 +335,8 @@ def test_a_time_that_cannot_be_rounded_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_aggregated_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     schema = TableSchema(fields=(TIMES[0], FieldSpec(name="blob", type=TypeName.BYTES, role=FieldRole.METRIC)))
     with pytest.raises(InvalidInputError, match="BYTES cannot be summed column=blob"):
-        merge(plan_of(schema, merge_type=MergeType.ROLLUP), [tmp_path / "absent.mseg"], tmp_path)
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"blob": summed("MEDIAN")})
+        merge(plan_of(schema, merge_type=MergeMode.ROLLUP), [tmp_path / "absent.mseg"], tmp_path)
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, aggregations={"blob": summed("MEDIAN")})
     with pytest.raises(InvalidInputError, match="unknown aggregation column=blob function=MEDIAN; one of SUM, MIN"):
         merge(plan, [tmp_path / "absent.mseg"], tmp_path)
 
@@ -346,12 +346,12 @@ def test_a_sum_of_floats_that_only_double_holds_fails_rather_than_be_infinite(tm
     cells: dict[str, list[Any]] = {"at": [0, 0], "floats": [3e38, 3e38], "doubles": [1e308, 1e308]}
     path = built(tmp_path, "in_0", schema, cells, IndexingSpec()).path
     with pytest.raises(SumOverflowError, match="a sum does not fit FLOAT column=floats; widen the column to DOUBLE"):
-        merge(plan_of(schema, merge_type=MergeType.ROLLUP), [path], tmp_path)
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"floats": summed("MAX")})
+        merge(plan_of(schema, merge_type=MergeMode.ROLLUP), [path], tmp_path)
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, aggregations={"floats": summed("MAX")})
     (output,) = merge(plan, [path], tmp_path)
     assert rows_of([output], schema)["doubles"] == [math.inf], "as a query would add them"
     infinite = built(tmp_path, "in_1", schema, {**cells, "floats": [math.inf, 1.0]}, IndexingSpec()).path
-    (output,) = merge(plan_of(schema, merge_type=MergeType.ROLLUP), [infinite], tmp_path)
+    (output,) = merge(plan_of(schema, merge_type=MergeMode.ROLLUP), [infinite], tmp_path)
     assert rows_of([output], schema)["floats"] == [math.inf]
 
 
@@ -374,7 +374,7 @@ def test_a_null_stays_apart_where_its_default_would_be_the_answer(
     """The default of numbers is 0, that of text is null."""
     schema = TableSchema(fields=(TIMES[0], FieldSpec(name="metric", type=TypeName(type_name), role=FieldRole.METRIC)))
     path = built(tmp_path, "in_0", schema, {"at": [0] * len(values), "metric": values}, IndexingSpec()).path
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"metric": summed(function)})
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, aggregations={"metric": summed(function)})
     (output,) = merge(plan, [path], tmp_path)
     (again,) = merge(replace(plan, segment_name_prefix="again"), [output.path], tmp_path)
     for one in (output, again):

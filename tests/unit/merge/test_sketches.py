@@ -12,8 +12,8 @@ from tests.unit.merge.merge_tables import built, merge, plan_of, read_rows
 from merlot.errors import InvalidInputError
 from merlot.kernels import warm
 from merlot.merge import folds
-from merlot.merge.columns import Column
-from merlot.merge.plan import Aggregation, MergeType
+from merlot.merge.columns import MergeColumn
+from merlot.merge.plan import MergeMode, MetricAggregation
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.values.types import TypeName
@@ -96,14 +96,14 @@ def _compiled() -> None:
 
 
 def fold(cells, of_rows, function, parameters=None):
-    column = Column(
+    column = MergeColumn(
         field=FIELD,
         num_rows=len(cells),
         values=pa.array([cell or b"" for cell in cells], pa.binary()),
         nulls=np.array([cell is None for cell in cells]),
     )
     groups = Groups(np.array(of_rows, np.uint32), np.unique(of_rows, return_index=True)[1].astype(np.uint32))
-    how = Aggregation(function=function, parameters=parameters or {})
+    how = MetricAggregation(function=function, parameters=parameters or {})
     by_value = folds.fold(column, FIELD, how, groups).values.to_pylist()
     assert folds.fold(column.coded(), FIELD, how, groups).values.to_pylist() == by_value
     return by_value
@@ -210,15 +210,15 @@ def test_a_rollup_merges_the_sketches_of_equal_rows(tmp_path: Path):
 def test_only_bytes_hold_sketches(tmp_path: Path):
     numbers = FieldSpec(name="n", type=TypeName.DOUBLE, role=FieldRole.METRIC)
     schema = TableSchema(fields=(SCHEMA.fields[0], numbers))
-    plan = plan_of(schema, merge_type=MergeType.ROLLUP, aggregations={"n": Aggregation(function="AVG")})
+    plan = plan_of(schema, merge_type=MergeMode.ROLLUP, aggregations={"n": MetricAggregation(function="AVG")})
     with pytest.raises(InvalidInputError, match="a BYTES metric holds column=n type=DOUBLE"):
         merge(plan, [], tmp_path)
 
 
 def rolled(directory: Path, inputs, function: str):
-    how = {"s": Aggregation(function=function)}
+    how = {"s": MetricAggregation(function=function)}
     (directory / "out").mkdir()
-    plan = plan_of(SCHEMA, merge_type=MergeType.ROLLUP, aggregations=how)
+    plan = plan_of(SCHEMA, merge_type=MergeMode.ROLLUP, aggregations=how)
     return merge(plan, [one.path for one in inputs], directory / "out")
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.merge.merge_tables import ROOM, merge, plan_of
 
 from merlot.merge import memory
-from merlot.merge.plan import Aggregation, MergeType, Phase
+from merlot.merge.plan import MergeMode, MergePhase, MetricAggregation
 from merlot.merge.shuffle import shuffle
 from merlot.merge.task import run
 from merlot.segment.build.builder import build_segment
@@ -29,8 +29,8 @@ SCHEMA = TableSchema(
 )
 PLAN = plan_of(
     SCHEMA,
-    merge_type=MergeType.ROLLUP,
-    aggregations={name: Aggregation(function=function) for name, function in SKETCHES.items()},
+    merge_type=MergeMode.ROLLUP,
+    aggregations={name: MetricAggregation(function=function) for name, function in SKETCHES.items()},
 )
 CITIES, INPUTS, ROWS = 20, 5, 400
 VALUES = 12
@@ -90,10 +90,10 @@ def whole(inputs: list[Path], directory: Path) -> list[BuiltSegment]:
 
 def spilled(inputs: list[Path], directory: Path) -> list[BuiltSegment]:
     """In runs of 150 rows, which are folded again by ranges of the keys' hashes."""
-    phases: list[Phase] = []
+    phases: list[MergePhase] = []
     built = run(PLAN, inputs, directory, lambda phase, *_: phases.append(phase), lambda: False, 1)
     num_runs = -(-INPUTS * ROWS // ROOM_ROWS)
-    assert phases.count(Phase.ORDER) >= num_runs + 2, "then at least two parts of what they became"
+    assert phases.count(MergePhase.ORDER) >= num_runs + 2, "then at least two parts of what they became"
     return built
 
 

@@ -13,7 +13,7 @@ from tests.unit.segment.test_forged_segments import FIELDS, INDEXING, LIES, SCHE
 
 from merlot.errors import CorruptionError
 from merlot.merge import source, together
-from merlot.merge.columns import Column
+from merlot.merge.columns import MergeColumn
 from merlot.merge.source import InputPart
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import Compression, IndexingSpec
@@ -35,7 +35,7 @@ def opened(paths: Sequence[Path]) -> Iterator[list[ImmutableSegment]]:
             segment.close()
 
 
-def told(column: Column) -> tuple[list[Any], list[bool]]:
+def told(column: MergeColumn) -> tuple[list[Any], list[bool]]:
     """Values, by their bits where they are numbers, and which rows are null."""
     values, is_null = column.plain(), column.nulls
     flat = values.to_pylist() if isinstance(values, pa.Array) else values.tobytes()

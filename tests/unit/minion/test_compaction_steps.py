@@ -14,11 +14,11 @@ import pytest
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.clock import SystemClock
 from merlot.cluster.consuming import checkpoints, merges, transactions
-from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, Checkpoint, needed, write_checkpoint
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, PartitionCheckpoint, needed, write_checkpoint
 from merlot.cluster.consuming.commits import commit_segment, propose_end
 from merlot.cluster.consuming.merged import merged_keys
 from merlot.cluster.consuming.partitions import chains, open_segments
-from merlot.cluster.consuming.transactions import Begin, End, Sealed
+from merlot.cluster.consuming.transactions import Begin, End, SealedSegment
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.instances.reports import ReportWriter
 from merlot.cluster.manifests.tables import put_table
@@ -114,7 +114,7 @@ class World:
         (self.folder / f"built{number}").mkdir()
         rows = pa.table({"id": IDS, "at": [100 * number + place for place in range(len(IDS))]})
         [file] = upload_segments(self.store, [build_segment(request, rows, self.folder / f"built{number}")], TABLE)
-        sealed = Sealed(
+        sealed = SealedSegment(
             segment=record.name, start_offset=record.start_offset, end_offset=end, file=file, sealer=SERVER, now_ms=1
         )
         commit_segment(self.metastore, TABLE, sealed)
@@ -138,7 +138,7 @@ class World:
             path.write_bytes(data)
             urls[record.key_text] = self.store.url_below(TABLE, SNAPSHOT_FOLDER, path.name)
             self.store.put(path, urls[record.key_text])
-        taken = Checkpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
+        taken = PartitionCheckpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
         assert write_checkpoint(self.metastore, TABLE, taken)[0]
 
     def run(self, reached: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from merlot.clock import SystemClock
-from merlot.cluster.fence import SupersededError, take
+from merlot.cluster.fence import WriterSupersededError, take
 from merlot.cluster.records import OperatorRecord
 from merlot.metastore.connect import connect
 from merlot.metastore.protocol import Metastore
@@ -102,7 +102,7 @@ class Owners:
 
     async def check(self, namespace: str) -> None:
         if namespace in self.others:
-            raise SupersededError(f"another release serves namespace {namespace}")
+            raise WriterSupersededError(f"another release serves namespace {namespace}")
 
 
 async def come(metastores: Metastores, namespace: str) -> None:
@@ -126,7 +126,7 @@ async def test_a_namespace_whose_fence_another_one_took_is_left_and_tried_again_
         await metastores.call(namespace, write)
     await come(metastores, "a")
     for _ in range(2):
-        with pytest.raises(SupersededError, match="holder=the next one"):
+        with pytest.raises(WriterSupersededError, match="holder=the next one"):
             await metastores.call("a", write)
     await metastores.call("b", write)
     monkeypatch.setattr(metastore, "SUPERSEDED_S", -1.0)
@@ -134,7 +134,7 @@ async def test_a_namespace_whose_fence_another_one_took_is_left_and_tried_again_
     await come(metastores, "a")
     owners.others.add("a")
     for _ in range(2):
-        with pytest.raises(SupersededError):
+        with pytest.raises(WriterSupersededError):
             await metastores.call("a", write)
     await metastores.call("b", write)
     kept = await metastores.call("b", lambda store: store.get("/edits"))
@@ -149,10 +149,10 @@ async def test_who_lost_the_namespace_while_it_came_writes_nothing(
 
     async def check(namespace: str) -> None:
         if not next(answers):
-            raise SupersededError(namespace)
+            raise WriterSupersededError(namespace)
 
     monkeypatch.setattr(metastores, "_check_owned", check)
-    with pytest.raises(SupersededError):
+    with pytest.raises(WriterSupersededError):
         await metastores.call("a", write)
     await metastores.call("a", write)
 
@@ -160,5 +160,5 @@ async def test_who_lost_the_namespace_while_it_came_writes_nothing(
 async def test_a_mark_that_a_controller_refuses_is_asked_about_at_once(metastores: Metastores) -> None:
     await metastores.check("a")
     await come(metastores, "a")
-    with pytest.raises(SupersededError):
+    with pytest.raises(WriterSupersededError):
         await metastores.check("a")

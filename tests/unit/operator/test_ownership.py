@@ -10,7 +10,7 @@ from typing import Any
 import kopf
 import pytest
 
-from merlot.cluster.fence import SupersededError
+from merlot.cluster.fence import WriterSupersededError
 from merlot.errors import ConflictError, NotFoundError
 from merlot_operator import __main__ as program
 from merlot_operator import handlers
@@ -157,7 +157,7 @@ async def test_a_release_that_is_told_to_takes_over_and_the_two_do_not_take_turn
     for _ in range(3):
         assert await is_ours(twin, "n")
         assert not await is_ours(first, "n")
-    with pytest.raises(SupersededError, match="team/twin"):
+    with pytest.raises(WriterSupersededError, match="team/twin"):
         await check_owned(first.kube, first.owner, "n")
     await check_owned(twin.kube, twin.owner, "n")
 

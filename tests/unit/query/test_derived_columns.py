@@ -16,7 +16,7 @@ from tests.budget import count
 from tests.unit.query.tables import Table
 
 from merlot.errors import CorruptionError
-from merlot.merge.plan import MergePlan, MergeType
+from merlot.merge.plan import MergeMode, MergePlan
 from merlot.merge.task import run
 from merlot.query.context import ExecutionContext
 from merlot.query.explain import explain
@@ -289,7 +289,7 @@ def test_rows_that_do_not_count_are_left_out(segments: list[ImmutableSegment]) -
 
 
 def test_a_merge_computes_them_of_its_own_rows(tmp_path: Path, plain: list[ImmutableSegment]) -> None:
-    merge = MergePlan(table="t", schema=SCHEMA, indexing=INDEXING, time_column="ts", merge_type=MergeType.CONCAT)
+    merge = MergePlan(table="t", schema=SCHEMA, indexing=INDEXING, time_column="ts", merge_type=MergeMode.CONCAT)
     outputs = list(run(merge, [one.path for one in plain], tmp_path, lambda *_: None, lambda: False, 1 << 28))
     segments = [ImmutableSegment.open(one.path) for one in outputs]
     for segment in segments:

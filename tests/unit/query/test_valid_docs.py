@@ -12,7 +12,7 @@ import pytest
 from merlot.query.filter import docset
 from merlot.query.shortcuts import one_row
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import SomeDocs
 from merlot.spec.indexing import IndexingSpec
 
@@ -71,7 +71,7 @@ def test_only_valid_docs_are_seen(
         for part, mask in zip(parts, masks, strict=True)
     ]
     segments = [
-        PartlyValid(segment, SomeDocs(words_of(mask))) for segment, mask in zip(table.segments, masks, strict=True)
+        SegmentView(segment, SomeDocs(words_of(mask))) for segment, mask in zip(table.segments, masks, strict=True)
     ]
     seen = replace(table, segments=segments)
     wanted = make_table(FIELDS, *valid, indexing=indexing)
@@ -93,7 +93,7 @@ def test_extremes_are_of_valid_docs(
     part = rows(0, 500)
     mask = np.random.default_rng(3).random(len(part)) < share
     table = make_table(FIELDS, part)
-    seen = replace(table, segments=[PartlyValid(table.segments[0], SomeDocs(words_of(mask)))])
+    seen = replace(table, segments=[SegmentView(table.segments[0], SomeDocs(words_of(mask)))])
     wanted = make_table(FIELDS, [row for row, is_valid in zip(part, mask, strict=True) if is_valid])
     for selected in ("MIN(n), MAX(n)", "MIN(k), MAX(n), COUNT(*)", "MAX(k)", "MINMAXRANGE(n)", "SUM(n), MIN(n)"):
         sql = f"SELECT {selected} FROM t{where}"
@@ -104,7 +104,7 @@ def test_options_show_deleted_keys_and_replaced_rows(make_table: Callable[..., A
     table = make_table(FIELDS, rows(0, 64))
     newest, with_deleted = np.arange(64) % 4 == 0, np.arange(64) % 2 == 0
     valid = SomeDocs(words_of(newest), words_of(with_deleted))
-    seen = replace(table, segments=[PartlyValid(segment, valid) for segment in table.segments])
+    seen = replace(table, segments=[SegmentView(segment, valid) for segment in table.segments])
     sql = "SELECT COUNT(*), SUM(n) FROM t"
     assert seen.query(sql) == [[16, sum(range(0, 64, 4))]]
     assert seen.query(sql, skipUpsertDelete="true") == [[32, sum(range(0, 64, 2))]]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.unit.segment.segment_tables import build, field_of, table_of
 
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import ValueDictionary
 from merlot.spec.indexing import Encoding, IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.values.types import TypeName
 
 
-def dictionary_of(directory: Path, type_name: TypeName, values: list[Any]) -> Dictionary:
+def dictionary_of(directory: Path, type_name: TypeName, values: list[Any]) -> ValueDictionary:
     schema = TableSchema(fields=(field_of(type_name, name="c"),))
     indexing = IndexingSpec(encodings={"c": Encoding.DICTIONARY})
     column = ImmutableSegment.open(build(directory, schema, table_of(schema, {"c": values}), indexing).path).column("c")

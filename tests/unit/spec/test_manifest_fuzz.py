@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.budget import count
 
 from merlot.spec import manifest
-from merlot.spec.manifest import ManifestError, Problem
+from merlot.spec.manifest import ManifestError, ManifestProblem
 
 FULL = yaml.safe_load("""
 apiVersion: merlot.dev/v1alpha1
@@ -81,7 +81,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 PLACES = places(FULL)
 
 
-def problems_of(document: object) -> tuple[Problem, ...] | None:
+def problems_of(document: object) -> tuple[ManifestProblem, ...] | None:
     """What is wrong, or None if nothing is; then the table reads back from its stored form."""
     try:
         table = manifest.load_document(document)

@@ -13,7 +13,7 @@ from merlot.merge.folds import FOLDS
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.manifest.stream_checks import METADATA_TYPES
 from merlot.spec.stream import DecoderType
-from merlot.spec.tasks import AggregationFunction, MergeLevel, MergeRollupSpec, MergeType
+from merlot.spec.tasks import MergeLevel, MergeRollupSpec, MergeType, RollupFunction
 from merlot.spec.upserting import PartialUpsertStrategy, UpsertSpec
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -34,7 +34,7 @@ def rows_of(page: str, head: str, cell: int = 1) -> list[str]:
 @pytest.mark.parametrize(
     ("page", "head", "known"),
     [
-        ("merge-rollup.md", "| `aggregationType` |", list(AggregationFunction)),
+        ("merge-rollup.md", "| `aggregationType` |", list(RollupFunction)),
         ("merge-rollup.md", "| `mergeType` |", list(MergeType)),
         ("streams.md", "| type | a message is |", list(DecoderType)),
         ("upserts.md", "| strategy | stores |", list(PartialUpsertStrategy)),
@@ -68,4 +68,4 @@ def other_names(field: FieldInfo) -> list[object]:
 
 
 def test_rollups_can_do_what_a_manifest_may_ask_for() -> None:
-    assert {function.upper() for function in AggregationFunction} == FOLDS.keys() | MERGES.keys()
+    assert {function.upper() for function in RollupFunction} == FOLDS.keys() | MERGES.keys()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from merlot.spec.rules.language import ITEM, OLD, SELF, Condition, any_of, every, has, is_empty, pairs, some, unique
+from merlot.spec.rules.language import ITEM, OLD, SELF, RuleCondition, any_of, every, has, is_empty, pairs, some, unique
 from merlot.spec.rules.rule import Rule, Violation, violations
 
 A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL", words=("FULL", "DEDUP"))
@@ -45,7 +45,7 @@ A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL"
         ),
     ],
 )
-def test_a_condition_is_written_in_cel(condition: Condition, cel: str) -> None:
+def test_a_condition_is_written_in_cel(condition: RuleCondition, cel: str) -> None:
     assert condition.cel == cel
 
 
@@ -75,7 +75,7 @@ def test_a_condition_is_written_in_cel(condition: Condition, cel: str) -> None:
         (any_of([has(A), has(B)]), {}, [""]),
     ],
 )
-def test_a_condition_says_where_it_fails(condition: Condition, document: Any, failures: list[str]) -> None:
+def test_a_condition_says_where_it_fails(condition: RuleCondition, document: Any, failures: list[str]) -> None:
     assert list(condition.failures({"self": document})) == failures
 
 
@@ -97,7 +97,7 @@ def test_a_condition_says_where_it_fails(condition: Condition, document: Any, fa
         (has(A), 3),
     ],
 )
-def test_a_rule_passes_over_what_is_malformed(condition: Condition, document: Any) -> None:
+def test_a_rule_passes_over_what_is_malformed(condition: RuleCondition, document: Any) -> None:
     assert list(violations({"spec": [Rule("a", condition, "m")]}, {"spec": document})) == []
 
 

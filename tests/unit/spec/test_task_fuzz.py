@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from merlot.spec import manifest
-from merlot.spec.manifest import KINDS, ManifestError, Problem
+from merlot.spec.manifest import KINDS, ManifestError, ManifestProblem
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "orders"
 DOCUMENTS = [yaml.safe_load((EXAMPLES / name).read_text()) for name in ("rollup.yaml", "upsert.yaml")]
@@ -42,7 +42,7 @@ def test_a_broken_part_is_refused_with_its_path_or_taken(document: Any, data: st
     assert all(problem.message for problem in problems_of(broken, KINDS[document["kind"]].model))
 
 
-def problems_of(document: object, model: Any) -> tuple[Problem, ...]:
+def problems_of(document: object, model: Any) -> tuple[ManifestProblem, ...]:
     """What is wrong; what is not reads back from its stored form."""
     try:
         found = manifest.load_document(document, model)

@@ -8,7 +8,7 @@ import pytest
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
 from merlot.spec.manifest.rollup_checks import against_table
-from merlot.spec.tasks import AggregationFunction, MergeRollupTask, MergeType
+from merlot.spec.tasks import MergeRollupTask, MergeType, RollupFunction
 from merlot.spec.upserting import TableUpsert
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -84,8 +84,8 @@ def test_defaults_are_those_of_pinot() -> None:
 
 def test_an_aggregation_is_a_sum_unless_it_says_otherwise() -> None:
     task = load(edited(("  levels:", "  aggregations: {clicks: {}, cost: {aggregationType: min}}\n  levels:")))
-    assert task.spec.aggregations["clicks"].aggregation_type is AggregationFunction.SUM
-    assert task.spec.aggregations["cost"].aggregation_type is AggregationFunction.MIN
+    assert task.spec.aggregations["clicks"].aggregation_type is RollupFunction.SUM
+    assert task.spec.aggregations["cost"].aggregation_type is RollupFunction.MIN
 
 
 def test_every_problem_is_named_at_once_with_its_path() -> None:

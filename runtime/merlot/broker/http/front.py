@@ -32,8 +32,8 @@ from merlot.broker.http.queries import (
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.http.browsers import Hosts
-from merlot.http.crowd import BUSY, Crowd, client_of
-from merlot.wire.room import RoomyProtocol
+from merlot.http.crowd import BUSY, ConnectionLimiter, client_of
+from merlot.wire.room import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,7 +125,7 @@ class Front:
         broker: Answers,
         make_server_protocol: Callable[[], asyncio.Protocol],
         clock: Clock,
-        crowd: Crowd,
+        crowd: ConnectionLimiter,
         hosts: Hosts,
     ) -> None:
         self.broker = broker
@@ -159,7 +159,7 @@ class Front:
         return self._date[1]
 
 
-class _Connection(RoomyProtocol):
+class _Connection(FlowControlledProtocol):
     """Connection of one client: one request at a time, in order."""
 
     def __init__(self, front: Front) -> None:

@@ -13,7 +13,7 @@ from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, Hosts
-from merlot.http.crowd import Crowd
+from merlot.http.crowd import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG: Final = 1_024
@@ -65,7 +65,7 @@ class Listener:
         await self._runner.cleanup()
 
     async def _start(self) -> Front:
-        crowd = Crowd()
+        crowd = ConnectionLimiter()
         guard = Guard(self._app, crowd)
         await self._runner.setup()
         server = self._runner.server

@@ -15,7 +15,7 @@ from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.response import ResultRows
 from merlot.broker.routing.pruning import Selection
 from merlot.broker.tables import ServedTable
-from merlot.cluster.segments.boundary import BEFORE_ALL, Cut
+from merlot.cluster.segments.boundary import BEFORE_ALL, TimeSplit
 from merlot.errors import UnavailableError
 from merlot.query.answer.partial import Partial
 from merlot.query.explain import MATCH_ALL, SCHEMA
@@ -115,7 +115,7 @@ def _boundary_part(table: ServedTable) -> list[str]:
     boundary_ms = table.snapshot.time_boundary_ms
     if table.rule is None or boundary_ms is None:
         return []
-    hidden = sum(segment.cut is Cut.HIDDEN for segment in table.snapshot.segments.values())
+    hidden = sum(segment.cut is TimeSplit.HIDDEN for segment in table.snapshot.segments.values())
     value = "none" if boundary_ms == BEFORE_ALL else table.rule.value(boundary_ms)
     return [f"TIME_BOUNDARY(column:{table.rule.column},streamFrom:{value},segmentsHidden:{hidden})"]
 

@@ -20,7 +20,7 @@ from merlot.broker.routing import plugin_pruners
 from merlot.broker.routing.plugin_pruners import Keep, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
-from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, Cut
+from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, TimeSplit
 from merlot.cluster.segments.editions import is_edition
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.ids import InstanceId
@@ -70,7 +70,7 @@ class TablePruning:
     """Number of the server in `servers`, by turn and segment; -1 if no server holds the segment."""
     servers: tuple[InstanceId, ...]
     cuts: NDArray[np.int8] = field(repr=False)
-    """Rows of each segment that queries see (`Cut`)."""
+    """Rows of each segment that queries see (`TimeSplit`)."""
     seen: Keep | None = field(repr=False)
     """Segments that have rows which queries see. None: all have; only hybrid tables and tables with editions have
     others."""
@@ -150,13 +150,13 @@ class TablePruning:
 
     def _routes(self, positions: NDArray[np.intp], servers: NDArray[np.int16], num_pruned: int) -> Selection:
         keys = self.keys[positions]
-        calls = (servers + 1).astype(np.int32) * len(Cut) + self.cuts[positions]
+        calls = (servers + 1).astype(np.int32) * len(TimeSplit) + self.cuts[positions]
         routes = []
         for call in np.flatnonzero(np.bincount(calls, minlength=1)).tolist():
-            number, cut = divmod(call, len(Cut))
+            number, cut = divmod(call, len(TimeSplit))
             if number:
                 chosen = keys[calls == call].tolist()
-                routes.append(ServerRoute(self.servers[number - 1], tuple(chosen), Cut(cut)))
+                routes.append(ServerRoute(self.servers[number - 1], tuple(chosen), TimeSplit(cut)))
         unavailable = tuple(keys[servers < 0].tolist()) if self.snapshot.unavailable else ()
         return Selection(tuple(routes), unavailable, num_pruned)
 
@@ -176,7 +176,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     positions = [position for position, segment in enumerate(segments) if is_edition(segment.key)]
     groups = [segments[position].group for position in positions]
     editions = {group: position for group, position in zip(groups, positions, strict=True) if group is not None}
-    seen = cuts != Cut.HIDDEN
+    seen = cuts != TimeSplit.HIDDEN
     seen[positions] = False
     num_seen = int(np.count_nonzero(seen))
     is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
@@ -255,7 +255,7 @@ class _StatisticsBuilder:
         snapshot: RoutingSnapshot,
         spec: TableSpec,
         records: Sequence[SegmentRecord | None],
-        cuts: Sequence[Cut],
+        cuts: Sequence[TimeSplit],
     ) -> None:
         self._table = snapshot.table
         self._spec = spec
@@ -338,10 +338,10 @@ class _StatisticsBuilder:
         """Return the range of the times that queries see in a segment. If the record tells none, it is the boundary
         alone: a segment that a stream still fills need not be asked for times before it."""
         cut = self._cuts[position]
-        if self._boundary is None or cut in (Cut.ALL, Cut.HIDDEN):
+        if self._boundary is None or cut in (TimeSplit.ALL, TimeSplit.HIDDEN):
             return bounds
         first, last = self._boundary, self._boundary - 1
-        if cut is Cut.FROM:
+        if cut is TimeSplit.FROM:
             return (first, None) if bounds is None else (max(bounds[0], first), max(bounds[1], first))
         return (None, last) if bounds is None else (min(bounds[0], last), min(bounds[1], last))
 

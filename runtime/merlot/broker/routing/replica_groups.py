@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from merlot.broker.routing.health import ServerStanding
-from merlot.cluster.segments.boundary import Cut
+from merlot.cluster.segments.boundary import TimeSplit
 from merlot.cluster.segments.parts import partition_groups
 from merlot.ids import InstanceId
 
@@ -52,7 +52,7 @@ def grouped(
     """Return `routed` with all segments of a partition on the same servers. Segments without a partition, and those
     that no query sees, stay as they are."""
     regrouped = dict(routed)
-    seen = {segment.record.name: name for name, segment in routed.items() if segment.cut is not Cut.HIDDEN}
+    seen = {segment.record.name: name for name, segment in routed.items() if segment.cut is not TimeSplit.HIDDEN}
     groups = partition_groups(routed[name].record for name in seen.values())
     for number, label in enumerate(sorted(groups)):
         names = [seen[name] for name in groups[label]]

@@ -55,7 +55,7 @@ from merlot.broker.routing.replica_groups import grouped
 from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import RECOVERED, LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
-from merlot.cluster.segments.boundary import BoundaryRule, Cut, cut
+from merlot.cluster.segments.boundary import BoundaryRule, TimeSplit, cut
 from merlot.cluster.segments.editions import editions_of, is_edition
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
@@ -77,7 +77,7 @@ class RoutedSegment:
     record: SegmentRecord
     replicas: tuple[InstanceId, ...]
     backups: tuple[InstanceId, ...] = ()
-    cut: Cut = Cut.ALL
+    cut: TimeSplit = TimeSplit.ALL
     """Rows of the segment that queries see."""
     group: int | None = None
     """Number of the partition that is asked of one server as a whole; None: the segment is asked for by itself."""
@@ -95,7 +95,7 @@ class ServerRoute:
 
     instance: InstanceId
     segments: tuple[str, ...]
-    cut: Cut = Cut.ALL
+    cut: TimeSplit = TimeSplit.ALL
     """Rows of the segments that the server is asked for."""
 
 
@@ -374,7 +374,7 @@ def _may_differ(swap: AtomicSwap, inputs: RoutingInputs, previous: RoutingSnapsh
 def _snapshot(
     inputs: RoutingInputs, table: _TableState, routed: Mapping[str, RoutedSegment], boundary_ms: int | None
 ) -> RoutingSnapshot:
-    seen = [segment for segment in routed.values() if segment.cut is not Cut.HIDDEN]
+    seen = [segment for segment in routed.values() if segment.cut is not TimeSplit.HIDDEN]
     unavailable = tuple(segment.key for segment in seen if not segment.replicas)
     pending = table.pending(routed)
     deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
@@ -404,7 +404,7 @@ def reroute(
 ) -> Rerouted:
     """Route `keys` to other replicas, in few calls. A silent server is not asked, nor a server that said it lacks the
     key, or another key of a partition that is asked of one server."""
-    groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
+    groups: Mapping[TimeSplit, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in TimeSplit}
     asked: dict[InstanceId, None] = {}
     lost: list[str] = []
     for together in _together(snapshot, keys):
@@ -582,15 +582,15 @@ def _turns(segments: Sequence[RoutedSegment]) -> tuple[tuple[ServerRoute, ...], 
 
 
 def _turn(segments: Sequence[RoutedSegment], turn: int) -> tuple[ServerRoute, ...]:
-    groups: Mapping[Cut, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in Cut}
+    groups: Mapping[TimeSplit, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in TimeSplit}
     for position, segment in enumerate(segments, start=turn):
         number = position if segment.group is None else turn + segment.group
         groups[segment.cut][segment.replicas[number % len(segment.replicas)]].append(segment.key)
     return _routes(groups)
 
 
-def _routes(groups: Mapping[Cut, Mapping[InstanceId, Sequence[str]]]) -> tuple[ServerRoute, ...]:
-    """Return a route for each server and `Cut`."""
+def _routes(groups: Mapping[TimeSplit, Mapping[InstanceId, Sequence[str]]]) -> tuple[ServerRoute, ...]:
+    """Return a route for each server and `TimeSplit`."""
     calls = sorted((instance, cut, keys) for cut, servers in groups.items() for instance, keys in servers.items())
     return tuple(ServerRoute(instance, tuple(keys), cut) for instance, cut, keys in calls)
 

@@ -19,7 +19,7 @@ from merlot.broker.query_errors import RETRIABLE_SERVER_CODES, QueryException, n
 from merlot.broker.routing.health import CallOutcome
 from merlot.broker.routing.routes import RoutingSnapshot, ServerRoute, reroute
 from merlot.broker.scatter_gather.channels import Channels
-from merlot.cluster.segments.boundary import Cut
+from merlot.cluster.segments.boundary import TimeSplit
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -45,7 +45,7 @@ class ScatterRequest:
     table: TableName
     query: bytes
     where: bytes = b""
-    boundary_wheres: Mapping[Cut, bytes] = field(default_factory=dict)
+    boundary_wheres: Mapping[TimeSplit, bytes] = field(default_factory=dict)
     """Filters that include the time boundary, for segments that reach beyond it."""
     snapshot: RoutingSnapshot
     routes: Sequence[ServerRoute]

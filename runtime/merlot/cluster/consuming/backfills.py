@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from merlot.cluster import paths
-from merlot.cluster.backfill_record import BackfillRecord, Step
+from merlot.cluster.backfill_record import BackfillRecord, BackfillStep
 from merlot.cluster.consuming.pinned import pin
 from merlot.cluster.consuming.recovery import without_expiry
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
@@ -89,7 +89,9 @@ def cancelled(record: BackfillRecord, now_ms: int) -> BackfillRecord:
     were read, stay."""
     if not record.keeps_keys:
         return record
-    return record.model_copy(update={"step": Step.ENABLE_TTL, "since_ms": now_ms, "is_cancelled": True, "message": ""})
+    return record.model_copy(
+        update={"step": BackfillStep.ENABLE_TTL, "since_ms": now_ms, "is_cancelled": True, "message": ""}
+    )
 
 
 def told_loaded(record: BackfillRecord, now_ms: int) -> BackfillRecord:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from merlot.cluster.consuming import merges, transactions
 from merlot.cluster.consuming.merges import Merged
 from merlot.cluster.consuming.partitions import stream_segment
-from merlot.cluster.consuming.transactions import End, Rewritten, Sealed
+from merlot.cluster.consuming.transactions import End, Rewritten, SealedSegment
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import TableView
@@ -74,7 +74,7 @@ def note_staying(metastore: Metastore, table: TableName, key: SegmentKey, num_st
 
 
 def commit_segment(
-    metastore: Metastore, table: TableName, sealed: Sealed, *, previous: TableView | None = None
+    metastore: Metastore, table: TableName, sealed: SealedSegment, *, previous: TableView | None = None
 ) -> Committed:
     """Make the uploaded file the segment's, and open the next segment.
 

@@ -1,8 +1,8 @@
 """State machine of a partition's replica: what it does next, given all that it knows. Pure: events in, actions out.
 
-A step takes an event's facts into the state, derives the replica's phase from them (`Phase`), and requests the action
-that this phase needs, once, until it is answered. So nothing depends on the order of events, on their number, or on a
-missed one: the next look at the tree brings the same facts again.
+A step takes an event's facts into the state, derives the replica's phase from them (`ReplicaPhase`), and requests the
+action that this phase needs, once, until it is answered. So nothing depends on the order of events, on their number, or
+on a missed one: the next look at the tree brings the same facts again.
 
 CONSUMING ─► ENDING ─► CATCHING_UP ─► BUILDING ─► UPLOADING ─► COMMITTING ─► SWITCHING ─► CONSUMING …
                               └─────► WAITING ──► KEEPING or DOWNLOADING ──────┘
@@ -30,13 +30,13 @@ from enum import StrEnum
 from merlot.cluster.consuming.steps import (
     Action,
     Build,
-    Built,
     Commit,
     Download,
     Downloaded,
     Event,
     Failed,
-    Held,
+    FileBuilt,
+    HeldRows,
     Leave,
     Lost,
     Peers,
@@ -44,8 +44,8 @@ from merlot.cluster.consuming.steps import (
     Publish,
     Read,
     Seen,
+    SegmentSwitched,
     Switch,
-    Switched,
     TakeOver,
     Upload,
     Uploaded,
@@ -58,7 +58,7 @@ LOST = "LOST"
 """Reason of a position: the stream no longer has the next message."""
 
 
-class Phase(StrEnum):
+class ReplicaPhase(StrEnum):
     """Phase of a replica. It reads on in all of them but SWITCHING, STOPPED and LEFT (`may_read`)."""
 
     CONSUMING = "CONSUMING"
@@ -112,8 +112,8 @@ class Replica:
     """Settings by which its rows are read: those that the record pinned when it began. Empty if it was DONE before."""
     settings_id: str
     limits: Limits
-    held: Held
-    phase: Phase = Phase.CONSUMING
+    held: HeldRows
+    phase: ReplicaPhase = ReplicaPhase.CONSUMING
     phase_ms: int
     """Time since which it is in its phase."""
     begun_ms: int
@@ -134,7 +134,7 @@ class Replica:
     assigned: Set[InstanceId] = frozenset()
     sealer_ms: int = -1
     """Time since which it knows of the record's sealer."""
-    built: Built | None = None
+    built: FileBuilt | None = None
     url: str | None = None
     is_downloaded: bool = False
     doing: Action | None = None
@@ -144,7 +144,7 @@ class Replica:
 
 
 def start(
-    instance: InstanceId, record: StreamSegmentRecord, limits: Limits, now_ms: int, held: Held | None = None
+    instance: InstanceId, record: StreamSegmentRecord, limits: Limits, now_ms: int, held: HeldRows | None = None
 ) -> Replica:
     """Return the replica of a partition that begins at its open segment."""
     return Replica(
@@ -153,7 +153,7 @@ def start(
         settings=record.pinned,
         settings_id=record.pinned_id,
         limits=limits,
-        held=held or Held(offset=record.start_offset),
+        held=held or HeldRows(offset=record.start_offset),
         phase_ms=now_ms,
         begun_ms=now_ms,
         sealer_ms=now_ms,
@@ -189,11 +189,11 @@ def may_read(replica: Replica) -> bool:
     if not replica.settings:
         return False
     match replica.phase:
-        case Phase.STOPPED:
+        case ReplicaPhase.STOPPED:
             return replica.lost is not None and replica.record.status == ConsumingStatus.CONSUMING
-        case Phase.LEFT | Phase.SWITCHING:
+        case ReplicaPhase.LEFT | ReplicaPhase.SWITCHING:
             return False
-        case Phase.CONSUMING | Phase.CATCHING_UP:
+        case ReplicaPhase.CONSUMING | ReplicaPhase.CATCHING_UP:
             return True
         case _ if has_all(replica):
             return _has_room(replica) and _may_read_tail(replica)
@@ -223,7 +223,7 @@ def takes_tail(replica: Replica) -> bool:
 def makes_file(replica: Replica) -> bool:
     """Return True if the replica may still get its segment's sealed file by itself, without fetching it."""
     is_stuck = replica.record.status == ConsumingStatus.DONE and replica.following is None
-    return not replica.is_gone and not is_stuck and replica.phase not in (Phase.DOWNLOADING, Phase.LEFT)
+    return not replica.is_gone and not is_stuck and replica.phase not in (ReplicaPhase.DOWNLOADING, ReplicaPhase.LEFT)
 
 
 def _may_read_tail(replica: Replica) -> bool:
@@ -252,13 +252,13 @@ def _with_facts(replica: Replica, event: Event, now_ms: int) -> Replica:
             return _seen(replica, event, now_ms)
         case Peers(segment=segment) if segment == name:
             return _with_peers(replica, event)
-        case Built(segment=segment) if segment == name:
+        case FileBuilt(segment=segment) if segment == name:
             return replace(replica, built=event)
         case Uploaded(segment=segment, url=url) if segment == name:
             return replace(replica, url=url)
         case Downloaded(segment=segment) if segment == name:
             return replace(replica, is_downloaded=True)
-        case Switched(record=record, held=held):
+        case SegmentSwitched(record=record, held=held):
             return _switched(replica, record, held, now_ms)
         case Failed(action=action) if action == replica.doing:
             return _failed(replica, action, now_ms)
@@ -286,7 +286,7 @@ def _failed(replica: Replica, action: Action, now_ms: int) -> Replica:
     """Schedule a retry. After a failed commit the file is uploaded again: it may have been deleted since. A file that
     cannot be built here, but that another replica has committed, is downloaded."""
     if isinstance(action, Build) and replica.record.status == ConsumingStatus.DONE:
-        return replace(replica, doing=None, built=Built(action.segment, 0, 0))
+        return replace(replica, doing=None, built=FileBuilt(action.segment, 0, 0))
     limits = replica.limits
     wait_ms = min(limits.max_retry_ms, limits.retry_ms << min(replica.num_failures, 16))
     return replace(
@@ -298,7 +298,7 @@ def _failed(replica: Replica, action: Action, now_ms: int) -> Replica:
     )
 
 
-def _switched(replica: Replica, record: StreamSegmentRecord, held: Held, now_ms: int) -> Replica:
+def _switched(replica: Replica, record: StreamSegmentRecord, held: HeldRows, now_ms: int) -> Replica:
     begun = start(replica.instance, record, replica.limits, now_ms, held)
     is_same = record.pinned_id == replica.settings_id
     return replace(
@@ -354,41 +354,41 @@ def _with_reason(replica: Replica, now_ms: int) -> Replica:
     return replace(replica, end_reason=reason, reached=held.offset) if reason else replica
 
 
-def _phase(replica: Replica) -> Phase:
+def _phase(replica: Replica) -> ReplicaPhase:
     """Return the phase that follows from the facts."""
     if not replica.is_assigned or (replica.is_gone and replica.following is None):
-        return Phase.LEFT
+        return ReplicaPhase.LEFT
     if replica.is_gone:
-        return Phase.SWITCHING
+        return ReplicaPhase.SWITCHING
     match replica.record.status:
         case ConsumingStatus.PAUSED:
-            return Phase.STOPPED
+            return ReplicaPhase.STOPPED
         case ConsumingStatus.CONSUMING if replica.end_reason:
-            return Phase.ENDING
+            return ReplicaPhase.ENDING
         case ConsumingStatus.CONSUMING:
-            return Phase.STOPPED if replica.lost is not None else Phase.CONSUMING
+            return ReplicaPhase.STOPPED if replica.lost is not None else ReplicaPhase.CONSUMING
         case ConsumingStatus.SEALING:
             return _phase_of_sealing(replica)
         case _:
             return _phase_of_done(replica)
 
 
-def _phase_of_sealing(replica: Replica) -> Phase:
+def _phase_of_sealing(replica: Replica) -> ReplicaPhase:
     if not has_all(replica):
-        return Phase.CATCHING_UP
+        return ReplicaPhase.CATCHING_UP
     if replica.record.sealer != replica.instance:
-        return Phase.WAITING
+        return ReplicaPhase.WAITING
     if replica.built is None:
-        return Phase.BUILDING
-    return Phase.UPLOADING if replica.built.docs and replica.url is None else Phase.COMMITTING
+        return ReplicaPhase.BUILDING
+    return ReplicaPhase.UPLOADING if replica.built.docs and replica.url is None else ReplicaPhase.COMMITTING
 
 
-def _phase_of_done(replica: Replica) -> Phase:
+def _phase_of_done(replica: Replica) -> ReplicaPhase:
     if replica.following is None:
-        return Phase.WAITING
+        return ReplicaPhase.WAITING
     if replica.is_downloaded or _is_kept(replica):
-        return Phase.SWITCHING
-    return Phase.KEEPING if replica.built is None and has_all(replica) else Phase.DOWNLOADING
+        return ReplicaPhase.SWITCHING
+    return ReplicaPhase.KEEPING if replica.built is None and has_all(replica) else ReplicaPhase.DOWNLOADING
 
 
 def _is_kept(replica: Replica) -> bool:
@@ -400,25 +400,25 @@ def _next_action(replica: Replica, now_ms: int) -> Action | None:
     """Return the action that the phase needs; None to wait, or just to read."""
     record = replica.record
     match replica.phase:
-        case Phase.ENDING:
+        case ReplicaPhase.ENDING:
             return _action_to_end(replica, now_ms)
-        case Phase.CATCHING_UP:
+        case ReplicaPhase.CATCHING_UP:
             return _publish(replica) if replica.lost is not None else None
-        case Phase.WAITING:
+        case ReplicaPhase.WAITING:
             return _takeover_if_late(replica, now_ms)
-        case Phase.BUILDING | Phase.KEEPING:
+        case ReplicaPhase.BUILDING | ReplicaPhase.KEEPING:
             assert record.end_offset is not None
             return Build(record.name, record.end_offset)
-        case Phase.UPLOADING:
+        case ReplicaPhase.UPLOADING:
             assert replica.built is not None
             return Upload(record.name, replica.built.crc)
-        case Phase.COMMITTING:
+        case ReplicaPhase.COMMITTING:
             return _commit(replica)
-        case Phase.DOWNLOADING:
+        case ReplicaPhase.DOWNLOADING:
             return Download(record)
-        case Phase.SWITCHING:
+        case ReplicaPhase.SWITCHING:
             return _switch(replica)
-        case Phase.LEFT:
+        case ReplicaPhase.LEFT:
             return Leave()
         case _:
             return None

@@ -23,7 +23,7 @@ class RowEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldRows:
     """Rows that a replica holds of its segment, and behind it: all rows from the segment's start on."""
 
     offset: int
@@ -40,7 +40,7 @@ class Read:
     """More messages were read, or there are none. `held` is the total now."""
 
     segment: str
-    held: Held
+    held: HeldRows
     has_caught_up: bool = False
     """True if the replica has the rows that the stream had when it began."""
 
@@ -84,7 +84,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class FileBuilt:
     """The segment's rows are in a file with this content. If `docs` is 0, there is no file, and none is needed."""
 
     segment: str
@@ -108,11 +108,11 @@ class Downloaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Switched:
+class SegmentSwitched:
     """The replica works on this segment now, and holds these rows of it."""
 
     record: StreamSegmentRecord
-    held: Held
+    held: HeldRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Failed:
     action: Action
 
 
-Event = Read | Lost | Seen | Peers | Tick | Built | Uploaded | Downloaded | Switched | Failed
+Event = Read | Lost | Seen | Peers | Tick | FileBuilt | Uploaded | Downloaded | SegmentSwitched | Failed
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class SealedSegment:
     """A segment as it was uploaded. `file` is the record of its file; None if it has no rows, and needs no file."""
 
     segment: str
@@ -154,7 +154,7 @@ def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, 
     return _put(record, record.model_copy(update={"sealer": new, "sealing_ms": now_ms}))
 
 
-def commit(view: TableView, sealed: Sealed) -> list[Mutation]:
+def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
     """End a segment and open the next one, in one write. Any replica may do so, whoever is the sealer: all make the
     same rows.
 
@@ -272,7 +272,7 @@ def resume(view: TableView, now_ms: int) -> list[Mutation]:
     return changed
 
 
-def _done(record: StreamSegmentRecord, sealed: Sealed, file: SegmentRecord) -> StreamSegmentRecord:
+def _done(record: StreamSegmentRecord, sealed: SealedSegment, file: SegmentRecord) -> StreamSegmentRecord:
     update = {name: getattr(file, name) for name in OF_FILE}
     update |= {
         "status": ConsumingStatus.DONE.value,

@@ -25,7 +25,7 @@ from merlot.cluster.segments.mutations import (
     RevertReplacement,
     StartReplacement,
 )
-from merlot.cluster.segments.transaction import Context, Decide, mutate
+from merlot.cluster.segments.transaction import Decide, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ids import SegmentKey, TableName
@@ -69,7 +69,7 @@ class Replacement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class EndOptions:
     """Options of an end. `wait_loaded_s`: how long to wait until servers have the outputs; `segments_to`: outputs to
     keep, the others are dropped; `custom_map` is added to the entry's."""
 
@@ -78,7 +78,7 @@ class Ending:
     custom_map: Mapping[str, str] = field(default_factory=dict)
 
 
-_AT_ONCE = Ending()
+_AT_ONCE = EndOptions()
 
 
 def start_replacement(
@@ -87,7 +87,7 @@ def start_replacement(
     replacement: Replacement,
     *,
     fence: Check | None = None,
-    context: Context | None = None,
+    context: WriteContext | None = None,
 ) -> str:
     """Announce that the outputs will replace the inputs; return the entry's id.
 
@@ -97,7 +97,7 @@ def start_replacement(
     entry = replacement.entry or secrets.token_hex(16)
     if ENTRY_PATTERN.fullmatch(entry) is None:
         raise InvalidInputError(f"entry id must be 1 to 120 letters, digits or any of _.:@- entry={entry!r}")
-    context = context or Context()
+    context = context or WriteContext()
 
     def decide(view: TableView) -> Sequence[Mutation]:
         now_ms = context.clock.now_ms()
@@ -128,10 +128,10 @@ def put_outputs(
     records: Sequence[SegmentRecord],
     *,
     fence: Check | None = None,
-    context: Context | None = None,
+    context: WriteContext | None = None,
 ) -> None:
     """Publish outputs of an entry IN_PROGRESS. Servers load them; no query sees them before the end."""
-    context = context or Context()
+    context = context or WriteContext()
 
     def decide(view: TableView) -> Sequence[Mutation]:
         details = _details(metastore, view, entry)
@@ -148,16 +148,16 @@ def end_replacement(
     metastore: Metastore,
     table: TableName,
     entry: str,
-    ending: Ending = _AT_ONCE,
+    ending: EndOptions = _AT_ONCE,
     *,
     fence: Check | None = None,
-    context: Context | None = None,
+    context: WriteContext | None = None,
 ) -> LineageEntry:
     """Show the outputs in place of the inputs, once every live server that they are assigned to has loaded them.
 
     Raise UnavailableError, with the output and the reason, if some output is not loaded in time. A completed entry
     stays as it is."""
-    context = context or Context()
+    context = context or WriteContext()
     wait_until_loaded(metastore, table, entry, ending.segments_to, ending.wait_loaded_s)
 
     def decide(view: TableView) -> Sequence[Mutation]:
@@ -181,10 +181,10 @@ def revert_replacement(
     *,
     force: bool = True,
     fence: Check | None = None,
-    context: Context | None = None,
+    context: WriteContext | None = None,
 ) -> LineageEntry:
     """Show the inputs again. `force` is needed for an entry IN_PROGRESS. A reverted entry stays as it is."""
-    context = context or Context()
+    context = context or WriteContext()
 
     def decide(view: TableView) -> Sequence[Mutation]:
         details = _details(metastore, view, entry)
@@ -225,7 +225,9 @@ def find_entry(metastore: Metastore, table: TableName, entry: str) -> LineageEnt
     return consistent(metastore, table, read)[0]
 
 
-def _mutate(metastore: Metastore, table: TableName, decide: Decide, fence: Check | None, context: Context) -> TableView:
+def _mutate(
+    metastore: Metastore, table: TableName, decide: Decide, fence: Check | None, context: WriteContext
+) -> TableView:
     view = mutate(metastore, table, decide, fence, previous=recent(metastore, table), context=context)
     return remember(metastore, view)
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.manifests.store import Applied, Manifests, Outcome
+from merlot.cluster.manifests.store import Applied, ApplyOutcome, Manifests
 from merlot.cluster.records import ManifestRecord
 from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.cluster.tasks.records import WatermarkRecord
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Create, Delete, Metastore, Node, Op, Put
-from merlot.spec.manifest import Problem, dump, from_stored
+from merlot.spec.manifest import ManifestProblem, dump, from_stored
 from merlot.spec.tasks import MergeRollupTask
 
 _ATTEMPTS = 20
@@ -38,7 +38,7 @@ list_versions = ROLLUPS.versions
 class RollupConflictError(InvalidInputError):
     """The manifest is valid, but cannot be applied to the present state."""
 
-    def __init__(self, name: str, problem: Problem) -> None:
+    def __init__(self, name: str, problem: ManifestProblem) -> None:
         super().__init__(f"MergeRollupTask cannot be applied name={name} problem={problem}")
         self.problems = (problem,)
 
@@ -62,14 +62,14 @@ def apply_rollup(
     return ROLLUPS.apply(metastore, manifest.metadata.name, lambda: _create(metastore, manifest, now_ms), change)
 
 
-def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> Outcome:
+def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> ApplyOutcome:
     """Return what applying the manifest would do, without doing it; raise RollupConflictError."""
     record = find_rollup(metastore, manifest.metadata.name)
     if record is not None:
         _check_same_table(record, manifest)
-        return Outcome.UNCHANGED if record.manifest == dump(manifest) else Outcome.CONFIGURED
+        return ApplyOutcome.UNCHANGED if record.manifest == dump(manifest) else ApplyOutcome.CONFIGURED
     _check_only_one(metastore, manifest, _claim(metastore, manifest.spec.table_name))
-    return Outcome.CREATED
+    return ApplyOutcome.CREATED
 
 
 def delete_rollup(metastore: Metastore, name: str) -> None:
@@ -124,7 +124,9 @@ def _create(metastore: Metastore, manifest: MergeRollupTask, now_ms: int) -> Rol
 
 def _check_same_table(record: RollupRecord, manifest: MergeRollupTask) -> None:
     if record.table != manifest.spec.table_name:
-        problem = Problem("spec.table", f'cannot change; it is "{raw_name(record.table)}". Write another one instead')
+        problem = ManifestProblem(
+            "spec.table", f'cannot change; it is "{raw_name(record.table)}". Write another one instead'
+        )
         raise RollupConflictError(record.name, problem)
 
 
@@ -136,7 +138,7 @@ def _check_only_one(metastore: Metastore, manifest: MergeRollupTask, claim: Node
         text = (
             f'table "{manifest.spec.table}" has the MergeRollupTask "{holder}" already; add levels to it, or delete it'
         )
-        raise RollupConflictError(manifest.metadata.name, Problem("spec.table", text))
+        raise RollupConflictError(manifest.metadata.name, ManifestProblem("spec.table", text))
 
 
 def _claim(metastore: Metastore, table: str) -> Node | None:

@@ -20,14 +20,16 @@ from merlot.errors import NotFoundError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 from merlot.spec.evolution import compare_compared, compare_upserts
-from merlot.spec.manifest import Problem, from_stored
-from merlot.spec.manifest.upsert_checks import Settings
+from merlot.spec.manifest import ManifestProblem, from_stored
+from merlot.spec.manifest.upsert_checks import UpsertSettings
 from merlot.spec.table import Table, TableSpec
 from merlot.spec.upsert import UpsertConfig
 from merlot.spec.upserting import UpsertSpec
 
 
-def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: UpsertSpec, path: str) -> list[Problem]:
+def changed(
+    metastore: Metastore, table: TableName, new: TableSpec, upsert: UpsertSpec, path: str
+) -> list[ManifestProblem]:
     """List settings that would decide rows otherwise than those of the table, or of an earlier table of its name.
 
     `new`, `upsert`: the table and its upsert settings after the change. `path`: path of these settings in the problems.
@@ -42,7 +44,7 @@ def changed(metastore: Metastore, table: TableName, new: TableSpec, upsert: Upse
     return [*compare_upserts(before, upsert, path), *compare_compared(old, new, upsert)]
 
 
-def stopped(metastore: Metastore, table: Table, settings: Settings) -> list[Problem]:
+def stopped(metastore: Metastore, table: Table, settings: UpsertSettings) -> list[ManifestProblem]:
     """List why these settings, which an upsert table declares or names from now on, would stop it. The list is empty
     for a new table, and for one that waits already: its documents may come in any order."""
     record = tables.find_table(metastore, table.name)
@@ -51,7 +53,7 @@ def stopped(metastore: Metastore, table: Table, settings: Settings) -> list[Prob
     return settings.problems_of(table)
 
 
-def changed_by(metastore: Metastore, config: UpsertConfig, but: Collection[TableName] = ()) -> list[Problem]:
+def changed_by(metastore: Metastore, config: UpsertConfig, but: Collection[TableName] = ()) -> list[ManifestProblem]:
     """List settings of an UpsertConfig that would decide rows otherwise than those of the tables that name it.
 
     `but`: tables that change with it, and are judged with it elsewhere."""
@@ -61,7 +63,9 @@ def changed_by(metastore: Metastore, config: UpsertConfig, but: Collection[Table
         if name in but or table.spec.upsert is None or table.spec.upsert.config_ref != config.metadata.name:
             continue
         of_table = changed(metastore, name, table.spec, config.spec, "spec")
-        problems += [Problem(problem.path, f'table "{table.raw_name}": {problem.message}') for problem in of_table]
+        problems += [
+            ManifestProblem(problem.path, f'table "{table.raw_name}": {problem.message}') for problem in of_table
+        ]
     return problems
 
 

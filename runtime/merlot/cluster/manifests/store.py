@@ -16,7 +16,7 @@ _ATTEMPTS = 20
 RecordT = TypeVar("RecordT", bound=ManifestRecord)
 
 
-class Outcome(StrEnum):
+class ApplyOutcome(StrEnum):
     """Outcome of applying a manifest, in kubectl's words."""
 
     CREATED = "created"
@@ -29,7 +29,7 @@ class Applied(Generic[RecordT]):
     """The record after its manifest was applied."""
 
     record: RecordT
-    outcome: Outcome
+    outcome: ApplyOutcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Manifests(Generic[RecordT]):
             node = metastore.get(self.path(name))
             try:
                 if node is None:
-                    return Applied(create(), Outcome.CREATED)
+                    return Applied(create(), ApplyOutcome.CREATED)
                 return change(self.read(name, node), node.version)
             except (ConflictError, NotFoundError):
                 continue
@@ -92,11 +92,11 @@ class Manifests(Generic[RecordT]):
     ) -> Applied[RecordT]:
         """Write the manifest as the next revision, unless it is the same; raise ConflictError."""
         if record.manifest == document:
-            return Applied(record, Outcome.UNCHANGED)
+            return Applied(record, ApplyOutcome.UNCHANGED)
         update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
         changed = record.model_copy(update=update)
         metastore.put(self.path(record.name), changed.to_bytes(), version)
-        return Applied(changed, Outcome.CONFIGURED)
+        return Applied(changed, ApplyOutcome.CONFIGURED)
 
 
 TABLES = Manifests(kind="Table", root=paths.TABLES, path=paths.table_config, record=TableRecord)

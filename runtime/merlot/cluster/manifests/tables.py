@@ -14,18 +14,18 @@ from merlot.cluster import paths
 from merlot.cluster.consuming.found import find_state, forget_stream, state_nodes
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.remains import Remains
-from merlot.cluster.manifests.store import TABLES, Applied, Outcome
+from merlot.cluster.manifests.store import TABLES, Applied, ApplyOutcome
 from merlot.cluster.manifests.upserts import noting
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule
 from merlot.cluster.segments.lineage_nodes import epoch_of_node
-from merlot.cluster.segments.transaction import Context, RemoveSegments, epoch_of_bucket, mutate, trash_nodes
+from merlot.cluster.segments.transaction import RemoveSegments, WriteContext, epoch_of_bucket, mutate, trash_nodes
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, NodeDeleter, Op, Put
 from merlot.spec.evolution import compare
-from merlot.spec.manifest import Problem, dump, from_stored
+from merlot.spec.manifest import ManifestProblem, dump, from_stored
 from merlot.spec.table import Table
 
 _ATTEMPTS = 20
@@ -35,7 +35,7 @@ _MOST_SEGMENTS_AT_ONCE = 50_000
 class EvolutionError(InvalidInputError):
     """The manifest changes settings that cannot change on a live table."""
 
-    def __init__(self, table: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, table: str, problems: Sequence[ManifestProblem]) -> None:
         text = "; ".join(str(problem) for problem in problems)
         super().__init__(f"table cannot change like this table={table} problems={text}")
         self.problems = tuple(problems)
@@ -44,12 +44,12 @@ class EvolutionError(InvalidInputError):
 class RetainedFilesError(EvolutionError):
     """The manifest does not fit the files that an earlier table of its name has left."""
 
-    def __init__(self, table: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, table: str, problems: Sequence[ManifestProblem]) -> None:
         how = (
             "an earlier table of this name left its files here (deletionPolicy: Retain), and they do not fit: keep to "
             "what it declared, or have them deleted by deleting this table with deletionPolicy: Delete"
         )
-        super().__init__(table, [Problem(problem.path, f"{problem.message}; {how}") for problem in problems])
+        super().__init__(table, [ManifestProblem(problem.path, f"{problem.message}; {how}") for problem in problems])
 
 
 def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> TableRecord:
@@ -71,17 +71,17 @@ def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = 
     return TABLES.apply(metastore, manifest.name, lambda: _create(metastore, manifest.name, document, now_ms), change)
 
 
-def check_table(metastore: Metastore, manifest: Table) -> Outcome:
+def check_table(metastore: Metastore, manifest: Table) -> ApplyOutcome:
     """Return what applying the manifest would do, without doing it; raise EvolutionError."""
     table = manifest.name
     record = find_table(metastore, table)
     if record is None:
         _check_retained(find_retained(metastore, table), manifest)
-        return Outcome.CREATED
+        return ApplyOutcome.CREATED
     if record.manifest == dump(manifest):
-        return Outcome.UNCHANGED
+        return ApplyOutcome.UNCHANGED
     _check_evolution(record, manifest)
-    return Outcome.CONFIGURED
+    return ApplyOutcome.CONFIGURED
 
 
 def find_table(metastore: Metastore, table: str) -> TableRecord | None:
@@ -315,7 +315,7 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
         view.table,
         lambda _: [RemoveSegments(keys, even_open=True)],
         previous=view,
-        context=Context(clock=clock),
+        context=WriteContext(clock=clock),
     )
 
 

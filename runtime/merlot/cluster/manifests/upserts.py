@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.manifests.store import TABLES, Applied, Manifests, Outcome
+from merlot.cluster.manifests.store import TABLES, Applied, ApplyOutcome, Manifests
 from merlot.cluster.records import ManifestRecord, TableRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Metastore
@@ -54,12 +54,12 @@ def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock |
     return UPSERTS.apply(metastore, name, create, change)
 
 
-def check_upsert(metastore: Metastore, manifest: UpsertConfig) -> Outcome:
+def check_upsert(metastore: Metastore, manifest: UpsertConfig) -> ApplyOutcome:
     """Return what applying the manifest would do, without doing it."""
     record = find_upsert(metastore, manifest.metadata.name)
     if record is None:
-        return Outcome.CREATED
-    return Outcome.UNCHANGED if record.manifest == dump(manifest) else Outcome.CONFIGURED
+        return ApplyOutcome.CREATED
+    return ApplyOutcome.UNCHANGED if record.manifest == dump(manifest) else ApplyOutcome.CONFIGURED
 
 
 def delete_upsert(metastore: Metastore, name: str) -> None:

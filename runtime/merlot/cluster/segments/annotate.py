@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord
-from merlot.cluster.segments.transaction import Context, Mutation, PutSegments, mutate
+from merlot.cluster.segments.transaction import Mutation, PutSegments, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName
@@ -29,7 +29,7 @@ def annotate(
     table: TableName,
     annotations: Sequence[AnnotationRecord],
     *,
-    context: Context | None = None,
+    context: WriteContext | None = None,
     previous: TableView | None = None,
 ) -> AnnotateResult:
     """Complete the records in one compare-and-set; a repetition changes nothing."""
@@ -53,7 +53,7 @@ def annotate(
                 changed.append(record)
         return [PutSegments(tuple(changed), {record.name: record.crc for record in changed})]
 
-    view = mutate(metastore, table, decide, previous=previous, context=context or Context())
+    view = mutate(metastore, table, decide, previous=previous, context=context or WriteContext())
     annotated, unchanged, replaced = outcome
     return AnnotateResult(tuple(annotated), tuple(unchanged), tuple(replaced), view.epoch)
 

@@ -22,7 +22,7 @@ BEFORE_ALL: Final = -(1 << 62)
 """Boundary while batches have nothing yet: all rows are the stream's."""
 
 
-class Cut(IntEnum):
+class TimeSplit(IntEnum):
     """Rows of a segment that a query sees."""
 
     ALL = 0
@@ -73,15 +73,15 @@ class BoundaryRule:
         return boundary_ms // self.step_ms
 
 
-def cut(record: SegmentRecord, boundary_ms: int, *, is_known: bool = True) -> Cut:
+def cut(record: SegmentRecord, boundary_ms: int, *, is_known: bool = True) -> TimeSplit:
     """Return which rows of a segment a query sees. `is_known`: the record describes exactly the rows that are
     queried."""
     start_ms = record.start_time_ms if is_known and not record.is_open else None
     end_ms = record.end_time_ms if is_known and not record.is_open else None
     if is_of_stream(record):
         if boundary_ms == BEFORE_ALL or (start_ms is not None and start_ms >= boundary_ms):
-            return Cut.ALL
-        return Cut.HIDDEN if end_ms is not None and end_ms < boundary_ms else Cut.FROM
+            return TimeSplit.ALL
+        return TimeSplit.HIDDEN if end_ms is not None and end_ms < boundary_ms else TimeSplit.FROM
     if boundary_ms == BEFORE_ALL or (start_ms is not None and start_ms >= boundary_ms):
-        return Cut.HIDDEN
-    return Cut.ALL if end_ms is not None and end_ms < boundary_ms else Cut.BEFORE
+        return TimeSplit.HIDDEN
+    return TimeSplit.ALL if end_ms is not None and end_ms < boundary_ms else TimeSplit.BEFORE

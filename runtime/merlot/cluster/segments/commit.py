@@ -55,7 +55,7 @@ class WriteRetries:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class WriteContext:
     """Dependencies of a write: clock, randomness, sleeping, retries, and a name for the ring."""
 
     clock: Clock = field(default_factory=SystemClock)
@@ -67,7 +67,7 @@ class Context:
 
 
 def commit(
-    metastore: Metastore, view: TableView, changed: Changed, checks: Sequence[Check], context: Context
+    metastore: Metastore, view: TableView, changed: Changed, checks: Sequence[Check], context: WriteContext
 ) -> TableView:
     """Stage what does not fit one transaction, swap the root, and delete what retired long ago."""
     written = _write_plan(view, changed, context)
@@ -90,7 +90,7 @@ class _WritePlan:
     expired: tuple[str, ...]
 
 
-def _write_plan(view: TableView, changed: Changed, context: Context) -> _WritePlan:
+def _write_plan(view: TableView, changed: Changed, context: WriteContext) -> _WritePlan:
     content_id = f"{view.epoch + 1}.{context.nonce()}"
     num_buckets = view.root.num_buckets
     touched = changed.buckets

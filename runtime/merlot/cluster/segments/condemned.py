@@ -45,18 +45,18 @@ def condemn(metastore: Metastore, table: TableName, urls: Collection[str], *, by
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class ClockReading:
     """When something was done, by a process's two clocks."""
 
     wall_ms: int
     monotonic_s: float
 
     @classmethod
-    def now(cls, clock: Clock) -> Moment:
+    def now(cls, clock: Clock) -> ClockReading:
         return cls(clock.now_ms(), clock.monotonic())
 
 
-def check_may_delete(condemned: Moment, now: Moment) -> None:
+def check_may_delete(condemned: ClockReading, now: ClockReading) -> None:
     """Raise ConflictError, before each deletion, if the cleaner was busy or frozen for so long that others may pardon.
 
     Both clocks must show that it was not: the wall clock may have jumped, the monotonic one stands still while a

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.segments.republish import PushedAgain
+from merlot.cluster.segments.republish import Republished
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import Visibility, visibility
 from merlot.errors import InvalidInputError
@@ -58,7 +58,7 @@ class Families:
         by_name = {record.name: record for record in (*whole, *parts)}
         return [by_name[name] for name in sorted(by_name) if self._is_of_other(SegmentPart.of(name))]
 
-    def leaving(self, view: TableView, again: PushedAgain, *, needs_all: bool) -> list[SegmentRecord]:
+    def leaving(self, view: TableView, again: Republished, *, needs_all: bool) -> list[SegmentRecord]:
         """Return the visible segments that go, since the request brings all of their rows in other parts.
 
         Raise InvalidInputError if it brings only some of the parts and `needs_all`, or if merged segments hold rows of

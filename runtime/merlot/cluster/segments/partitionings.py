@@ -13,7 +13,7 @@ from typing import Final
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.batch_names import BatchSegment
-from merlot.cluster.segments.republish import PushedAgain
+from merlot.cluster.segments.republish import Republished
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import Visibility, visibility
 from merlot.errors import InvalidInputError
@@ -80,7 +80,7 @@ class Partitionings:
         """Names under which merged segments remember these rows under another partitioning."""
         return [name for segments in self.brought.values() for name in (segments[0].rows, segments[0].mark)]
 
-    def change(self, view: TableView, again: PushedAgain) -> Repartitioning:
+    def change(self, view: TableView, again: Republished) -> Repartitioning:
         """Return what these rows change.
 
         Raise MergedBeforeError if merged segments hold some of them under an older partitioning."""

@@ -15,14 +15,14 @@ from merlot.cluster.segments.lineage_nodes import read_details
 from merlot.cluster.segments.mutations import ForgetReplacement
 from merlot.cluster.segments.partitionings import Partitionings
 from merlot.cluster.segments.parts import is_of_stream
-from merlot.cluster.segments.republish import PushedAgain
+from merlot.cluster.segments.republish import Republished
 from merlot.cluster.segments.transaction import (
-    Context,
     Mutation,
     PreconditionError,
     PutOutputs,
     PutSegments,
     RemoveSegments,
+    WriteContext,
     apply,
     mutate,
 )
@@ -97,14 +97,14 @@ def publish_request(
     table: TableName,
     request: PublishRequest,
     fence: Check | None = None,
-    context: Context | None = None,
+    context: WriteContext | None = None,
     previous: TableView | None = None,
 ) -> PublishResult:
     """Publish the request; a repetition changes nothing. `previous` spares reading what the caller has already.
 
     Raise UncoveredError if the request removes rows without stating so."""
     _check_records(request)
-    context = context or Context()
+    context = context or WriteContext()
     context = context if not request.publish_id else _with_publish_id(context, request.publish_id)
     outcome: PublishResult | None = None
 
@@ -157,7 +157,7 @@ def _decide(
     names = {record.name for record in request.records}
     removed = [record for record in _to_remove(view, request) if record.name not in names]
     partitionings = Partitionings.of(view, _ordinary(request, awaited))
-    again = PushedAgain(view, names, {record.name for record in removed}, partitionings.other_names)
+    again = Republished(view, names, {record.name for record in removed}, partitionings.other_names)
     families = Families.of(names - awaited.keys() if not request.entry else ())
     divided = families.leaving(view, again, needs_all=not request.is_recovery)
     change = partitionings.change(view, again)
@@ -349,5 +349,5 @@ def _is_file_name(name: str) -> bool:
     return is_plain and len(name.encode()) <= MAX_NAME_BYTES
 
 
-def _with_publish_id(context: Context, publish_id: str) -> Context:
+def _with_publish_id(context: WriteContext, publish_id: str) -> WriteContext:
     return dataclasses.replace(context, publish_id=publish_id)

@@ -37,7 +37,7 @@ class _Successors:
     """True if no output was removed since."""
 
 
-class PushedAgain:
+class Republished:
     """Names in a request that are not visible, but may be part of the table."""
 
     def __init__(

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from merlot.cluster.segments.commit import Context, WriteRetries, commit, trash_nodes
+from merlot.cluster.segments.commit import WriteContext, WriteRetries, commit, trash_nodes
 from merlot.cluster.segments.condemned import guard
 from merlot.cluster.segments.draft import Changed, apply
 from merlot.cluster.segments.mutations import (
@@ -32,7 +32,6 @@ from merlot.metastore.protocol import Check, Metastore
 __all__ = [
     "Assign",
     "Changed",
-    "Context",
     "Decide",
     "EndReplacement",
     "ForgetReplacement",
@@ -44,6 +43,7 @@ __all__ = [
     "RemoveSegments",
     "RevertReplacement",
     "StartReplacement",
+    "WriteContext",
     "WriteRetries",
     "apply",
     "epoch_of_bucket",
@@ -59,7 +59,7 @@ TURN_TIMEOUT_S = 1.0
 
 Decide = Callable[[TableView], Sequence[Mutation]]
 
-_DEFAULT_CONTEXT = Context()
+_DEFAULT_CONTEXT = WriteContext()
 
 
 def mutate(
@@ -69,7 +69,7 @@ def mutate(
     fence: Check | None = None,
     *,
     previous: TableView | None = None,
-    context: Context = _DEFAULT_CONTEXT,
+    context: WriteContext = _DEFAULT_CONTEXT,
 ) -> TableView:
     """Apply the mutations that `decide` returns for the current view; decide again whenever another writer was first.
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster.consuming.positions import forget_positions
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.lineage_retention import LineageGrace, clean_lineage
 from merlot.controller.cleaning.orphans import collect_orphans
@@ -67,7 +67,7 @@ class TableCleaner:
         trash. A suspended table is left as it is."""
         if spec.suspend:
             return view
-        context = Context(clock=self._clock)
+        context = WriteContext(clock=self._clock)
         view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
         open_segments = {segment.name for segment in view.stream_segments if segment.is_open}
         forget_positions(self._metastore, view.table, open_segments)

@@ -17,7 +17,7 @@ from merlot.cluster.instances.leases import holder
 from merlot.cluster.lineage.replacements import TASK_LEASE
 from merlot.cluster.records import LineageRecord, LineageState
 from merlot.cluster.segments.lineage_nodes import read_details
-from merlot.cluster.segments.transaction import Context, ForgetReplacement, Mutation, RevertReplacement, mutate
+from merlot.cluster.segments.transaction import ForgetReplacement, Mutation, RevertReplacement, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.metastore.protocol import Check, Metastore
 
@@ -68,7 +68,7 @@ def removal(
 
 
 def clean_lineage(
-    metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: Context, sure: Clock
+    metastore: Metastore, view: TableView, grace: LineageGrace, fence: Check, context: WriteContext, sure: Clock
 ) -> TableView:
     """Remove entries whose grace period is over; return the view after that. Idempotent. `sure` decides what is old."""
     while entries := due(view, grace, sure.now_ms()):

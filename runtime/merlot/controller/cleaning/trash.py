@@ -26,7 +26,7 @@ from merlot.cluster import paths
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, snapshot_urls
 from merlot.cluster.manifests.tables import find_retained, find_table
 from merlot.cluster.records import TrashRecord
-from merlot.cluster.segments.condemned import Moment, check_may_delete, condemn, pardon
+from merlot.cluster.segments.condemned import ClockReading, check_may_delete, condemn, pardon
 from merlot.cluster.segments.view import TableView, load, load_retained
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
@@ -280,13 +280,13 @@ def _delete_old(
     doomed = [url for url in own if url not in in_use and _is_old(files, url, cut_off_ms)]
     if not doomed:
         return 0
-    condemned = Moment.now(clock)
+    condemned = ClockReading.now(clock)
     condemn(metastore, table, doomed, by=cleaner.name, now_ms=cleaner.sure.now_ms())
     in_use = cleaner.records.in_use(doomed)
     num_deleted = 0
     for url in doomed:
         if url not in in_use and _is_old(files, url, cut_off_ms):
-            check_may_delete(condemned, Moment.now(clock))
+            check_may_delete(condemned, ClockReading.now(clock))
             files.delete(url)
             num_deleted += 1
     # All deletions are over, so nobody need wait. After an error, the next pass pardons, or another cleaner later.

@@ -17,10 +17,10 @@ from pydantic.alias_generators import to_camel
 
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.lineage import replacements as lineage
-from merlot.cluster.lineage.replacements import Ending, LineageEntry, Replacement
+from merlot.cluster.lineage.replacements import EndOptions, LineageEntry, Replacement
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.cluster.segments.transaction import Context
+from merlot.cluster.segments.transaction import WriteContext
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
@@ -62,7 +62,7 @@ class EndBody(BaseModel):
     custom_map: dict[str, str] = Field(default_factory=dict)
 
 
-def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
+def routes(metastore: Metastore, context: WriteContext) -> list[web.RouteDef]:
     """Return all routes."""
     api = _LineageApi(metastore, context)
     return [
@@ -75,7 +75,7 @@ def routes(metastore: Metastore, context: Context) -> list[web.RouteDef]:
 
 
 class _LineageApi:
-    def __init__(self, metastore: Metastore, context: Context) -> None:
+    def __init__(self, metastore: Metastore, context: WriteContext) -> None:
         self._metastore = metastore
         self._context = context
 
@@ -123,7 +123,7 @@ class _LineageApi:
         """Waits until the outputs are loaded; 503 if they are not in time: call it again."""
         data = await request.read()
         body = parse_body(EndBody, data) if data.strip() else EndBody()
-        ending = Ending(segments_to=body.segments_to, custom_map=body.custom_map)
+        ending = EndOptions(segments_to=body.segments_to, custom_map=body.custom_map)
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
         deadline = time.monotonic() + _seconds(request, "timeoutSeconds", WAIT_S)
         pause_s, longest_s = LOOK_S
@@ -138,7 +138,7 @@ class _LineageApi:
                 await asyncio.sleep(pause_s)
                 pause_s = min(longest_s, pause_s * 2)
 
-    def _end(self, table: TableName, entry: str, ending: Ending) -> LineageEntry:
+    def _end(self, table: TableName, entry: str, ending: EndOptions) -> LineageEntry:
         return lineage.end_replacement(self._metastore, table, entry, ending, context=self._context)
 
     @answered

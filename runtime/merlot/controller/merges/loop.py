@@ -172,6 +172,6 @@ class MergeLoop:
 
     def _first_ms(self, facts: RollupFacts) -> int:
         schedule = schedules.parse(facts.spec.schedule)
-        if isinstance(schedule, schedules.Every):
+        if isinstance(schedule, schedules.PeriodicSchedule):
             return facts.now_ms
         return schedule.next(min(facts.now_ms, max(facts.watermarks.last_run_ms, facts.record.updated_ms)))

@@ -15,7 +15,7 @@ from merlot.cluster.instances.rebalances import put_rebalance, rebalances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.records import RebalanceRecord, Role
-from merlot.cluster.segments.transaction import Assign, Context, mutate
+from merlot.cluster.segments.transaction import Assign, WriteContext, mutate
 from merlot.cluster.segments.view import TableView, load
 from merlot.controller.placement import rebalance
 from merlot.controller.placement.assignment import Servers
@@ -84,7 +84,7 @@ class Rebalancing:
             changes = rebalance.abort(view, loaded, spec.replication)
             return [Assign(changes)] if changes else []
 
-        mutate(self._metastore, table, decide, context=Context(clock=self._clock))
+        mutate(self._metastore, table, decide, context=WriteContext(clock=self._clock))
         return self.progress(name)
 
     def _table(self, name: str) -> tuple[TableName, TableSpec]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from merlot.cluster.backfill_record import ORDER, BackfillRecord, Step
+from merlot.cluster.backfill_record import ORDER, BackfillRecord, BackfillStep
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import upsert_id
@@ -57,17 +57,17 @@ def advance(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
     """Return the record with its progress, or in the next step; the same while the step goes on."""
     if record.is_over:
         return record
-    if record.step is Step.LOAD:
+    if record.step is BackfillStep.LOAD:
         record = _noted(record, facts)
     waits_for = _WAITS[record.step](record, facts)
     if waits_for:
         return record if waits_for == record.message else record.model_copy(update={"message": waits_for})
     following = ORDER[ORDER.index(record.step) + 1]
     update: dict[str, object] = {"step": following, "since_ms": facts.now_ms, "message": ""}
-    if following is Step.RECOVER:
+    if following is BackfillStep.RECOVER:
         highest = max((number_of(segment.upsert) for segment in facts.view.stream_segments), default=0)
         update["recovered"] = max(record.recovered, highest) + 1
-    if following is Step.LOAD:
+    if following is BackfillStep.LOAD:
         update["asked"] = {number: segment.sequence for number, segment in open_segments(facts.view).items()}
     return record.model_copy(update=update)
 
@@ -77,7 +77,7 @@ def asks(
 ) -> list[Mutation]:
     """Return what a backfill in step LOAD asks of the stream: to begin again, or to commit what was read. One at a
     time."""
-    if record.step is not Step.LOAD:
+    if record.step is not BackfillStep.LOAD:
         return []
     opened = open_segments(view)
     offsets = {
@@ -251,13 +251,13 @@ def _for_pruning(record: BackfillRecord, facts: BackfillFacts) -> str:
     return waits_for or ("a scan of all keys" if is_scanning else "")
 
 
-_WAITS: Final[Mapping[Step, Callable[[BackfillRecord, BackfillFacts], str]]] = {
-    Step.DISABLE_TTL: _for_settings,
-    Step.SCALE: _for_memory,
-    Step.RECOVER: _for_recovery,
-    Step.LOAD: _for_rows,
-    Step.ENABLE_TTL: _for_settings,
-    Step.PRUNE: _for_pruning,
+_WAITS: Final[Mapping[BackfillStep, Callable[[BackfillRecord, BackfillFacts], str]]] = {
+    BackfillStep.DISABLE_TTL: _for_settings,
+    BackfillStep.SCALE: _for_memory,
+    BackfillStep.RECOVER: _for_recovery,
+    BackfillStep.LOAD: _for_rows,
+    BackfillStep.ENABLE_TTL: _for_settings,
+    BackfillStep.PRUNE: _for_pruning,
 }
 
 

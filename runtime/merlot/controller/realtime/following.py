@@ -15,7 +15,7 @@ from merlot.cluster.consuming.pinned import pinned_upsert
 from merlot.cluster.consuming.positions import read_positions
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.upserts import Upserting, upserting_of
-from merlot.cluster.segments.transaction import Context, Mutation, mutate
+from merlot.cluster.segments.transaction import Mutation, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.moves import Situation
 from merlot.controller.realtime import backfill
@@ -61,7 +61,7 @@ def follow_stream(
 
     for _ in range(MOST_STEPS):
         before = view
-        view = mutate(metastore, table, decided, fence, previous=view, context=Context(clock=clock))
+        view = mutate(metastore, table, decided, fence, previous=view, context=WriteContext(clock=clock))
         if view.epoch == before.epoch:
             break
     return view, filling is not None and not filling.is_over

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
-from merlot.cluster.backfill_record import ORDER, BackfillRecord, Step
+from merlot.cluster.backfill_record import ORDER, BackfillRecord, BackfillStep
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import pinned_upsert, upsert_id
 from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress
@@ -146,7 +146,7 @@ def _backfill(record: BackfillRecord) -> Json:
         "message": record.message,
         "sinceMs": record.since_ms,
         "cancelled": record.is_cancelled,
-        "waitsForMemory": record.step is Step.SCALE and bool(record.message),
+        "waitsForMemory": record.step is BackfillStep.SCALE and bool(record.message),
     }
 
 

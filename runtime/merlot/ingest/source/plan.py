@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SourcePiece:
     """A part of a file that is read by itself."""
 
     file: SourceFile
@@ -64,7 +64,7 @@ class SourcePlan:
     """Plan of a source that can be read, as far as its files' footers and headers show."""
 
     request: Request
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SourcePiece, ...]
     types: Mapping[str, tuple[pa.DataType, ...]]
     """Types that files have for a wanted column. Those of JSON lines are not known before they are read."""
     num_files: int
@@ -89,7 +89,7 @@ class _Described:
     file: SourceFile
     columns: Mapping[str, pa.DataType]
     """Types of wanted columns, by the names that they are wanted by."""
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SourcePiece, ...]
     present: tuple[str, ...] = ()
     """Names of all columns, including those that its folders give."""
     stored: Mapping[str, str] = field(default_factory=dict)
@@ -150,7 +150,7 @@ def _describe(filesystem: FileOpener, file: SourceFile, request: Request) -> _De
                 header = request.csv.header
                 written = csv_files.read_header(filesystem, file.path, request.csv) if header else list(request.names)
                 _check_names(written, file, request)
-                given, pieces = dict.fromkeys(written, pa.string()), (Piece(file),)
+                given, pieces = dict.fromkeys(written, pa.string()), (SourcePiece(file),)
             case _:
                 content = columnar.describe(filesystem, file.path, request.format)
                 _check_names(content.schema.names, file, request)
@@ -205,18 +205,18 @@ def _check_types(described: Iterable[_Described], spec: TableSpec, derived: Set[
                 )
 
 
-def _parts(file: SourceFile, counts: Sequence[int | None]) -> tuple[Piece, ...]:
-    pieces: list[Piece] = []
+def _parts(file: SourceFile, counts: Sequence[int | None]) -> tuple[SourcePiece, ...]:
+    pieces: list[SourcePiece] = []
     first_row = 1
     for part, count in enumerate(counts):
-        pieces.append(Piece(file, part=part, first_row=first_row))
+        pieces.append(SourcePiece(file, part=part, first_row=first_row))
         first_row += count or 0
     return tuple(pieces)
 
 
-def _stretches(file: SourceFile) -> tuple[Piece, ...]:
+def _stretches(file: SourceFile) -> tuple[SourcePiece, ...]:
     if file.num_bytes <= JSON_PIECE_BYTES or file.path.endswith(COMPRESSED):
-        return (Piece(file),)
+        return (SourcePiece(file),)
     count = -(-file.num_bytes // JSON_PIECE_BYTES)
     cuts = [file.num_bytes * piece // count for piece in range(count + 1)]
-    return tuple(Piece(file, stretch=(cuts[piece], cuts[piece + 1])) for piece in range(count))
+    return tuple(SourcePiece(file, stretch=(cuts[piece], cuts[piece + 1])) for piece in range(count))

@@ -13,12 +13,12 @@ from merlot.ingest.source import columnar, csv_files, json_lines, locations, nam
 from merlot.ingest.source.blocks import FileOpener
 from merlot.ingest.source.errors import FOREIGN, reading_error
 from merlot.ingest.source.listed_files import ListedFile
-from merlot.ingest.source.plan import Piece, Request
+from merlot.ingest.source.plan import Request, SourcePiece
 from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.formats import BatchFormat
 
 
-def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
+def read(request: Request, pieces: Iterable[SourcePiece]) -> Iterator[pa.Table]:
     """Yield batches of rows: the wanted columns that the file has, under the names that they are wanted by and in the
     file's types; the place of each row; and CORRUPT_RECORD if a batch has any.
 
@@ -38,7 +38,7 @@ def read(request: Request, pieces: Iterable[Piece]) -> Iterator[pa.Table]:
             raise reading_error(error, piece.name, request.format) from error
 
 
-def _rows(filesystem: FileOpener, request: Request, piece: Piece) -> Iterator[pa.Table]:
+def _rows(filesystem: FileOpener, request: Request, piece: SourcePiece) -> Iterator[pa.Table]:
     path = piece.file.path
     match request.format:
         case BatchFormat.JSON:
@@ -53,7 +53,7 @@ def _rows(filesystem: FileOpener, request: Request, piece: Piece) -> Iterator[pa
             return _columnar(filesystem, request, piece)
 
 
-def _columnar(filesystem: FileOpener, request: Request, piece: Piece) -> Iterator[pa.Table]:
+def _columnar(filesystem: FileOpener, request: Request, piece: SourcePiece) -> Iterator[pa.Table]:
     actual_names: dict[str, str] = {}
 
     def choose(present: Sequence[str]) -> Sequence[str]:
@@ -67,12 +67,12 @@ def _columnar(filesystem: FileOpener, request: Request, piece: Piece) -> Iterato
         first_row += batch.num_rows
 
 
-def _actual_names(present: Sequence[str], piece: Piece, request: Request) -> Mapping[str, str]:
+def _actual_names(present: Sequence[str], piece: SourcePiece, request: Request) -> Mapping[str, str]:
     path = piece.file.path
     return {name: actual for name in request.columns if (actual := names.find(name, present, path)) is not None}
 
 
-def _with_place(rows: pa.Table, piece: Piece, request: Request) -> pa.Table:
+def _with_place(rows: pa.Table, piece: SourcePiece, request: Request) -> pa.Table:
     folders = dict(piece.file.partitions)
     zeros = np.zeros(rows.num_rows, dtype=np.int8)
     for name in request.columns:

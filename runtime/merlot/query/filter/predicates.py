@@ -19,7 +19,7 @@ from merlot.kernels import scan as kernels
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.reader import PrintedReader, Reader
+from merlot.segment.reader import BlockSignatureReader, Reader
 from merlot.tree.nodes import Expr
 
 Words = NDArray[np.uint64]
@@ -158,7 +158,7 @@ class RangeMatch:
 class EqualMatch(RangeMatch):
     """One value of a column that can keep block signatures of its values."""
 
-    reader: PrintedReader
+    reader: BlockSignatureReader
 
     def apply(self, scan: FilterScan, mode: int) -> None:
         RangeMatch.apply(self, scan, mode)

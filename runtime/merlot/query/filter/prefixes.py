@@ -8,7 +8,7 @@ from typing import Final
 
 from merlot.functions.comparisons import beginning_of_like
 from merlot.functions.regular import beginning_of
-from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
+from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
 from merlot.tree.nodes import Call, Column, Literal
 from merlot.values.types import TypeName
 
@@ -17,7 +17,7 @@ _LAST: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
-def ids_to_look_at(call: Call, type_: TypeName, dictionary: Dictionary) -> range | None:
+def ids_to_look_at(call: Call, type_: TypeName, dictionary: ValueDictionary) -> range | None:
     """Return the ids of all values that begin as a pattern does; None if its beginning does not narrow them."""
     if (
         call.function not in ("like", "regexplike")

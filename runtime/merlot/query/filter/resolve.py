@@ -38,11 +38,11 @@ from merlot.query.filter.prefixes import ids_to_look_at, takes_all
 from merlot.query.plan.expressions import columns_of, literal_values, walk
 from merlot.query.plan.nodes import Rows
 from merlot.query.read.columns import Columns
-from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
-from merlot.segment.index.kind import Asked, ColumnIndexes, Offer
+from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
+from merlot.segment.index.kind import ColumnIndexes, IndexedPredicate, Offer
 from merlot.segment.index.registry import SEARCHES
 from merlot.segment.index.zones import ZoneMaps
-from merlot.segment.reader import PrintedReader, Reader, SomeDocs, ValidDocs
+from merlot.segment.reader import BlockSignatureReader, Reader, SomeDocs, ValidDocs
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
@@ -249,7 +249,7 @@ class Resolver:
             return self._run_spans(runs, ids, negate)
         if not negate and (indexes := reader.indexes) is not None:
             scan_ns = partial(self._scan_ns, None, _id_bytes(cardinality))
-            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=ids)
+            asked = IndexedPredicate(name, self._num_docs, scan_ns, reader.dict_ids, ids=ids)
             if (node := self._by_index(indexes, asked)) is not None:
                 return node
         table = np.zeros(cardinality, np.uint8)
@@ -258,7 +258,7 @@ class Resolver:
         return TableMatch(reader.dict_ids, table, negate, 1 - share if negate else share)
 
     def _matching_ids(
-        self, call: Call, reader: Reader, dictionary: Dictionary, negate: bool, *, is_plain: bool
+        self, call: Call, reader: Reader, dictionary: ValueDictionary, negate: bool, *, is_plain: bool
     ) -> tuple[NDArray[np.int64], bool]:
         if is_plain and call.function in ("in", "not_in") and isinstance(dictionary, OrderedDictionary):
             return _ids_of(literal_values(call.args[1:]), reader, dictionary), negate != (call.function == "not_in")
@@ -292,7 +292,7 @@ class Resolver:
         if not negate and (indexes := reader.indexes) is not None:
             scan = partial(self._range_of_ids, reader, low, high, negate)
             scan_ns = partial(self._scan_ns, scan, _id_bytes(cardinality))
-            asked = Asked(name, self._num_docs, scan_ns, reader.dict_ids, ids=range(low, high))
+            asked = IndexedPredicate(name, self._num_docs, scan_ns, reader.dict_ids, ids=range(low, high))
             if (node := self._by_index(indexes, asked)) is not None:
                 return node
         scan_all = self._range_of_ids(reader, low, high, negate)
@@ -300,7 +300,7 @@ class Resolver:
 
     def _one_of_many(self, reader: Reader, scan: RangeMatch) -> Predicate:
         """Return a scan for one value, or the docs of the value if block signatures of an earlier scan give them."""
-        if not isinstance(reader, PrintedReader):
+        if not isinstance(reader, BlockSignatureReader):
             return scan
         docs = reader.docs_of(int(scan.low))
         if docs is None:
@@ -333,7 +333,7 @@ class Resolver:
             return NOTHING
         return ALL if covered == self._num_docs else SpanMatch(tuple(spans), covered / self._num_docs)
 
-    def _by_index(self, indexes: ColumnIndexes, asked: Asked, *, negate: bool = False) -> Node | None:
+    def _by_index(self, indexes: ColumnIndexes, asked: IndexedPredicate, *, negate: bool = False) -> Node | None:
         """Return the docs by the index with the least cost; None if a scan costs less."""
         best: Offer | None = None
         indexing = self._indexing
@@ -348,7 +348,7 @@ class Resolver:
             return None
         return self._found(best, asked.call, negate)
 
-    def _is_for_refining(self, offer: Offer, asked: Asked) -> bool:
+    def _is_for_refining(self, offer: Offer, asked: IndexedPredicate) -> bool:
         """Return whether checking the docs that are left costs less than listing the matching docs and setting their
         words."""
         left = self._left
@@ -373,7 +373,7 @@ class Resolver:
         assert reader.indexes is not None
         num_values = self._num_values(call, reader)
         scan_ns = min(SCAN_START_NS + planning.indexed_values_ns(call, num_values), planning.rows_ns(call, self._left))
-        asked = Asked(name, self._num_docs, lambda: scan_ns, reader.dict_ids, call=call)
+        asked = IndexedPredicate(name, self._num_docs, lambda: scan_ns, reader.dict_ids, call=call)
         return self._by_index(reader.indexes, asked, negate=negate)
 
     def _scan_ns(self, scan: Callable[[], Predicate] | None, value_bytes: int) -> float:
@@ -400,7 +400,7 @@ class Resolver:
             is_one = negate == flip and low == high and isinstance(low, np.integer)
             return self._one_of_many(reader, scan) if is_one else scan
         scan_ns = partial(self._scan_ns, lambda: scan, low.itemsize)
-        asked = Asked(name, self._num_docs, scan_ns, reader.values, bounds=(low, high))
+        asked = IndexedPredicate(name, self._num_docs, scan_ns, reader.values, bounds=(low, high))
         return self._by_index(indexes, asked) or scan
 
     # Multi-value columns
@@ -419,7 +419,7 @@ class Resolver:
             return ALL if negate else NOTHING
         if not negate and (indexes := reader.indexes) is not None:
             scan_ns = partial(self._scan_ns, None, 8)
-            asked = Asked(
+            asked = IndexedPredicate(
                 name, self._num_docs, scan_ns, reader.dict_ids, ids=np.flatnonzero(verdict), is_multi_value=True
             )
             if (node := self._by_index(indexes, asked)) is not None:

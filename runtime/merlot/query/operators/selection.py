@@ -15,7 +15,7 @@ from merlot.query.operators.order import Keys, Rows, first_rows, sort_keys, text
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
-from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
+from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
 from merlot.segment.reader import Reader
 from merlot.tree.nodes import Column, OrderKey
 from merlot.tree.types import LONG
@@ -67,7 +67,7 @@ def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -
     return sort_keys(vector, ascending=key.ascending, nulls_last=key.nulls_last)
 
 
-def _ranks(chunk: Chunk, reader: Reader, dictionary: Dictionary) -> NDArray[Any] | None:
+def _ranks(chunk: Chunk, reader: Reader, dictionary: ValueDictionary) -> NDArray[Any] | None:
     """Return whole numbers in the order of the rows' values; None if the dictionary is of no help."""
     if isinstance(dictionary, OrderedDictionary):
         return chunk.dict_ids(reader) if _has_one_zero(dictionary, reader.type) else None

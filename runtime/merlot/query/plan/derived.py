@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from merlot.functions.registry import of
 from merlot.query.plan.expressions import replace, walk
 from merlot.query.plan.nodes import Leaf, LeafWork
-from merlot.spec.derived import Derived, Granularity, unit_of
+from merlot.spec.derived import DerivedColumn, Granularity, unit_of
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
@@ -27,7 +27,7 @@ _UTC: Final = "UTC"
 class Computed(NamedTuple):
     """A derived column as a query computes it."""
 
-    derived: Derived
+    derived: DerivedColumn
     unit: str
     """Unit of the column's times, as the query states it."""
 
@@ -117,4 +117,4 @@ def _derived(expr: Expr) -> Computed | None:
     words = [arg.value for arg in (granularity, unit, zone, output) if isinstance(arg, Literal)]
     if len(words) != len(expr.args) - 1 or words[2] != _UTC or words[1] != words[3]:
         return None
-    return Computed(Derived(column.name, Granularity(str(words[0]))), str(words[1]))
+    return Computed(DerivedColumn(column.name, Granularity(str(words[0]))), str(words[1]))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
 from merlot.segment.column import ColumnReader
-from merlot.segment.index.dictionary import Dictionary, OrderedDictionary
+from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
 from merlot.segment.reader import Reader, Segment, ValidDocs
 from merlot.segment.under_schema import ConstantColumn, column_under
 from merlot.spec.derived import derived_of
@@ -124,7 +124,7 @@ class DocIdColumn(ConstantColumn):
         return np.arange(self.num_docs, dtype=np.int32)
 
 
-def has_both_zeros(dictionary: Dictionary) -> bool:
+def has_both_zeros(dictionary: ValueDictionary) -> bool:
     """Return whether -0.0 and 0.0, which are equal, have an id each."""
     numeric = dictionary.numeric
     if numeric is None or numeric.dtype.kind != "f":

@@ -34,7 +34,7 @@ from merlot.query.targets import LeafSource, Sources, apart
 from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import nulls as null_words
-from merlot.segment.index.dictionary import Dictionary, of_values
+from merlot.segment.index.dictionary import ValueDictionary, of_values
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.variable import TEXTS
 from merlot.segment.index.zones import BLOCK_DOCS, ZoneMaps
@@ -71,7 +71,7 @@ class CoalescedColumn:
 
     type: TypeName
     multi_value: bool
-    dictionary: Dictionary | None
+    dictionary: ValueDictionary | None
     nulls: NDArray[np.uint64] | None
     zones: ZoneMaps | None
     runs: NDArray[np.uint32] | None

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.aggregates.one_row import OneRow, Tally
+from merlot.aggregates.one_row import ColumnStatistics, ScalarAggregate
 from merlot.aggregates.sums import exact_sum
 from merlot.kernels import aggregate as kernels
 from merlot.query.aggregation import Aggregation
@@ -51,7 +51,7 @@ _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 class Term:
     """One aggregate of the row. Its state has `width` columns, from `start` on."""
 
-    form: OneRow
+    form: ScalarAggregate
     column: Column | None
     is_whole: bool
     is_long: bool
@@ -261,17 +261,17 @@ class Tallies:
     def _of_rows(self) -> list[list[Any]]:
         """Return the state columns of all plain rows, each of one value."""
         tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
-        rows = Tally(self.num_docs)
+        rows = ColumnStatistics(self.num_docs)
         columns: list[list[Any]] = []
         for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
             if term.constant:
-                tally = Tally(self.num_docs, tally.whole + term.constant * self.num_docs)
+                tally = ColumnStatistics(self.num_docs, tally.whole + term.constant * self.num_docs)
             columns += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return columns
 
 
-def _folded(state: pa.Array, form: OneRow) -> list[Any]:
+def _folded(state: pa.Array, form: ScalarAggregate) -> list[Any]:
     """Return a few values that merge into the same state as all values of the column."""
     if len(state) <= FEW_STATES:
         return list(state.to_pylist())
@@ -287,7 +287,7 @@ class _Values:
         self._wants_sum = wants_sum
         self._wants_extremes = wants_extremes
         self._floats: NDArray[np.float64] | None = None if column.type.base in _WHOLE else np.zeros(2)
-        self._tally = Tally()
+        self._tally = ColumnStatistics()
 
     def add(self, values: NDArray[Any]) -> None:
         if self._floats is not None:
@@ -323,7 +323,7 @@ class _Values:
         tally.low = low if tally.low is None else min(low, tally.low)
         tally.high = high if tally.high is None else max(high, tally.high)
 
-    def tally(self, num_rows: int) -> Tally:
+    def tally(self, num_rows: int) -> ColumnStatistics:
         """Return the tally of all values that were added, as of `num_rows` rows."""
         self._tally.num_rows = num_rows
         if self._floats is not None:

@@ -29,7 +29,7 @@ from merlot.query.star_trees.question import TreeQuestion, question
 from merlot.query.targets import LeafSource
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import EVERY_DOC
-from merlot.segment.startree.tree import Marks, Tree, Use
+from merlot.segment.startree.tree import DimensionUse, Marks, Tree
 from merlot.spec.star_tree import StarTreeChoice, StoredFunction
 from merlot.tree.nodes import Expr
 from merlot.vectors.errors import QueryArithmeticError
@@ -186,7 +186,7 @@ class _Chooser:
 
     def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _FoundDocuments:
         needed = self.asked.value_columns
-        uses = [Use(marks.get(name), name in needed) for name in tree.dimensions]
+        uses = [DimensionUse(marks.get(name), name in needed) for name in tree.dimensions]
         if any(use.matching is not None and not use.matching.any() for use in uses):
             return _FoundDocuments(tree, np.zeros(0, np.uint32))
         return _FoundDocuments(tree, tree.find(uses))

@@ -31,12 +31,12 @@ from merlot.query.star_trees.documents import CodedDimension
 from merlot.segment.concat import concat_coded
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.segment.index.dictionary import Dictionary, of_values
+from merlot.segment.index.dictionary import ValueDictionary, of_values
 from merlot.segment.reader import Reader
 from merlot.segment.startree.agreement import spec_of
 from merlot.segment.startree.build import BuiltTree, grow
 from merlot.segment.startree.documents import Documents, Function, TooManyDocumentsError
-from merlot.segment.startree.tree import Docs, Nodes, StarTree, Tree
+from merlot.segment.startree.tree import Docs, StarTree, Tree, TreeNodes
 from merlot.spec.schema import TableSchema
 from merlot.spec.star_tree import StoredFunction
 from merlot.values.types import TypeName
@@ -57,7 +57,12 @@ class CoalescedTree(Tree):
     """Star-tree in memory over the documents of several segments. Its dict ids refer to its own dictionaries."""
 
     def __init__(
-        self, built: BuiltTree, dictionaries: Sequence[Dictionary], types: Sequence[TypeName], *, is_automatic: bool
+        self,
+        built: BuiltTree,
+        dictionaries: Sequence[ValueDictionary],
+        types: Sequence[TypeName],
+        *,
+        is_automatic: bool,
     ) -> None:
         self.num_docs = built.documents.count
         self.dimensions = built.spec.dimensions_split_order
@@ -66,7 +71,7 @@ class CoalescedTree(Tree):
         values, children, aggregated = (
             read_only(array.astype(np.uint32)) for array in (nodes.values, nodes.children, nodes.aggregated)
         )
-        self._nodes = Nodes(values, children, nodes.starts, nodes.ends, aggregated)
+        self._nodes = TreeNodes(values, children, nodes.starts, nodes.ends, aggregated)
         self._functions = {function.stored: function for function in built.documents.functions}
         self._states = {
             function.stored: states
@@ -92,7 +97,7 @@ class CoalescedTree(Tree):
         return frozenset(self._functions)
 
     @property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> TreeNodes:
         return self._nodes
 
     def type_of(self, function: StoredFunction) -> TypeName | None:
@@ -117,7 +122,7 @@ def _taken(state: pa.Array, docs: Docs) -> pa.Array:
     return state.take(pa.array(docs))
 
 
-def _column(type_: TypeName, dictionary: Dictionary, ids: NDArray[Any]) -> CodedDimension:
+def _column(type_: TypeName, dictionary: ValueDictionary, ids: NDArray[Any]) -> CodedDimension:
     return CodedDimension(type_, dictionary, lambda: ids)
 
 

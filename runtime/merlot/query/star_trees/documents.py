@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from merlot.query.read.columns import StatesOf
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import ValueDictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.reader import EVERY_DOC, Reader, ValidDocs
@@ -39,9 +39,9 @@ class CodedDimension:
     runs: NDArray[np.uint32] | None = None
     is_sorted: bool = False
 
-    def __init__(self, type_: TypeName, dictionary: Dictionary, ids: Callable[[], Array]) -> None:
+    def __init__(self, type_: TypeName, dictionary: ValueDictionary, ids: Callable[[], Array]) -> None:
         self.type = type_
-        self.dictionary: Dictionary | None = dictionary
+        self.dictionary: ValueDictionary | None = dictionary
         self.dict_ids = ids
 
     def values(self) -> Array:

@@ -28,7 +28,7 @@ _WORD: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
+class DictionaryEncoded:
     """A column as dict ids and a dictionary."""
 
     ids: Array
@@ -41,16 +41,16 @@ class Coded:
         return len(self.values)
 
 
-def code(type_name: TypeName, values: Array | pa.Array) -> Coded:
+def code(type_name: TypeName, values: Array | pa.Array) -> DictionaryEncoded:
     """Return the dictionary and the ids of stored values."""
     if isinstance(values, np.ndarray):
         return _code_floats(values) if values.dtype.kind == "f" else _code_integers(values)
     return _code_variable(type_name, values)
 
 
-def _code_integers(values: Array) -> Coded:
+def _code_integers(values: Array) -> DictionaryEncoded:
     if len(values) == 0:
-        return Coded(np.zeros(0, dtype=np.uint8), values)
+        return DictionaryEncoded(np.zeros(0, dtype=np.uint8), values)
     bounds = np.empty(2, values.dtype)
     bits.min_max(values, bounds)
     low, high = int(bounds[0]), int(bounds[1])
@@ -72,7 +72,7 @@ def _seems_distinct(values: Array) -> bool:
     return len(np.unique(sample)) * 2 > len(sample)
 
 
-def _code_by_radix(values: Array, low: int, high: int) -> Coded:
+def _code_by_radix(values: Array, low: int, high: int) -> DictionaryEncoded:
     keys = values.astype(np.int64).view(np.uint64) - np.uint64(low & _WORD)
     ordered, rows = radix.sort(keys, np.arange(len(keys), dtype=np.uint32), high - low + 1)
     is_first = np.ones(len(ordered), np.bool_)
@@ -80,33 +80,33 @@ def _code_by_radix(values: Array, low: int, high: int) -> Coded:
     distinct = (ordered[is_first] + np.uint64(low & _WORD)).view(np.int64).astype(values.dtype)
     ids = np.empty(len(values), dtype=id_dtype(len(distinct)))
     radix.rank_sorted(ordered, rows, ids)
-    return Coded(ids, distinct)
+    return DictionaryEncoded(ids, distinct)
 
 
-def _code_by_marks(values: Array, low: int, high: int) -> Coded:
+def _code_by_marks(values: Array, low: int, high: int) -> DictionaryEncoded:
     slots = np.zeros(high - low + 1, dtype=np.uint32)
     bits.mark_present(values, low, slots)
     cardinality = bits.rank_present(slots)
     ids = np.empty(len(values), dtype=id_dtype(cardinality))
     bits.lookup_ranks(values, low, slots, ids)
-    return Coded(ids, (np.flatnonzero(slots) + low).astype(values.dtype))
+    return DictionaryEncoded(ids, (np.flatnonzero(slots) + low).astype(values.dtype))
 
 
-def _code_sorted(values: Array) -> Coded:
+def _code_sorted(values: Array) -> DictionaryEncoded:
     changes = values[1:] != values[:-1]
     starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
     ids = np.zeros(len(values), dtype=id_dtype(len(starts)))
     np.cumsum(changes, out=ids[1:], dtype=ids.dtype)
-    return Coded(ids, values[starts])
+    return DictionaryEncoded(ids, values[starts])
 
 
-def _code_floats(values: Array) -> Coded:
+def _code_floats(values: Array) -> DictionaryEncoded:
     integer: np.dtype[Any] = np.dtype("<i4") if values.dtype.itemsize == 4 else np.dtype("<i8")
     plain = np.where(np.isnan(values), np.array(np.nan, values.dtype), values)
     coded = _code_integers(_flip_negative(plain.view(integer)))
     distinct = coded.values
     assert isinstance(distinct, np.ndarray)
-    return Coded(coded.ids, _flip_negative(distinct).view(values.dtype))
+    return DictionaryEncoded(coded.ids, _flip_negative(distinct).view(values.dtype))
 
 
 def _flip_negative(numbers: Array) -> Array:
@@ -116,7 +116,7 @@ def _flip_negative(numbers: Array) -> Array:
     return flipped
 
 
-def _code_variable(type_name: TypeName, values: pa.Array) -> Coded:
+def _code_variable(type_name: TypeName, values: pa.Array) -> DictionaryEncoded:
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary
     if type_name is TypeName.BIG_DECIMAL:
@@ -137,10 +137,10 @@ def _decimal_order(texts: pa.Array) -> Array:
     return np.array(sorted(range(len(texts)), key=numbers.__getitem__), dtype=np.int64)
 
 
-def _by_rank(distinct: Array | pa.Array, order: Array, indices: pa.Array) -> Coded:
+def _by_rank(distinct: Array | pa.Array, order: Array, indices: pa.Array) -> DictionaryEncoded:
     ranks = np.empty(len(order), dtype=id_dtype(len(order)))
     ranks[order] = np.arange(len(order), dtype=ranks.dtype)
     ids = np.empty(len(indices), dtype=ranks.dtype)
     bits.gather(ranks, indices.to_numpy(), ids)
     values = distinct.take(pa.array(order)) if isinstance(distinct, pa.Array) else distinct[order]
-    return Coded(ids, values)
+    return DictionaryEncoded(ids, values)

@@ -11,10 +11,10 @@ from merlot.kernels import bits
 from merlot.segment import compression
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array
-from merlot.segment.build.coding import Coded, code
+from merlot.segment.build.coding import DictionaryEncoded, code
 from merlot.segment.build.encoding import ColumnStatistics, choose
 from merlot.segment.build.file_writer import FileWriter
-from merlot.segment.build.rows import BuildColumn, CodedColumn
+from merlot.segment.build.rows import BuildColumn, EncodedColumn
 from merlot.segment.index import dict_ids, dictionary, multi_value, nulls, raw, variable, zones
 from merlot.segment.index.kind import AnyIndex, IndexedColumn
 from merlot.segment.index.registry import INDEXES, is_plain
@@ -48,7 +48,7 @@ class WrittenColumn:
     """A column's entry in the footer, and its dictionary if its distinct values were counted."""
 
     metadata: ColumnMetadata
-    coded: Coded | None
+    coded: DictionaryEncoded | None
     indexes: dict[str, Array]
     """Buffers of the indexes, by name."""
 
@@ -88,7 +88,7 @@ def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter
     dictionary."""
     coded = None
     if request.encoding is not Encoding.RAW:
-        coded = column.coded if isinstance(column, CodedColumn) else code(column.field.type, column.values)
+        coded = column.coded if isinstance(column, EncodedColumn) else code(column.field.type, column.values)
     statistics = _statistics(column, coded)
     encoding = choose(statistics, request.encoding, needs_dictionary=request.sort_key)
     buffers, low, high = _buffers(column, coded, encoding, statistics)
@@ -104,7 +104,7 @@ def write_column(column: BuildColumn, request: ColumnRequest, writer: FileWriter
     return WrittenColumn(metadata=metadata, coded=coded, indexes=indexes)
 
 
-def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:
+def _statistics(column: BuildColumn, coded: DictionaryEncoded | None) -> ColumnStatistics:
     values = column.values if coded is None else coded.values
     ordered = values if coded is None else coded.ids
     is_sorted = column.offsets is None and isinstance(ordered, np.ndarray) and bool(bits.is_sorted(ordered))
@@ -121,14 +121,14 @@ def _statistics(column: BuildColumn, coded: Coded | None) -> ColumnStatistics:
     )
 
 
-def _integer_width(values: Array, coded: Coded | None) -> int | None:
+def _integer_width(values: Array, coded: DictionaryEncoded | None) -> int | None:
     if values.dtype.kind != "i" or len(values) == 0:
         return None
     low, high = _numeric_bounds(values, coded)
     return raw.width_bits(int(low), int(high))
 
 
-def _numeric_bounds(values: Array, coded: Coded | None) -> tuple[Any, Any]:
+def _numeric_bounds(values: Array, coded: DictionaryEncoded | None) -> tuple[Any, Any]:
     if coded is not None:
         return coded.values[0], coded.values[-1]
     if values.dtype.kind == "f":
@@ -139,7 +139,7 @@ def _numeric_bounds(values: Array, coded: Coded | None) -> tuple[Any, Any]:
 
 
 def _buffers(
-    column: BuildColumn, coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics
+    column: BuildColumn, coded: DictionaryEncoded | None, encoding: ColumnEncoding, statistics: ColumnStatistics
 ) -> tuple[dict[str, Array], JsonValue | None, JsonValue | None]:
     buffers: dict[str, Array] = {}
     low, high = _bounds(column, coded)
@@ -169,7 +169,7 @@ def _buffers(
     return buffers, low, high
 
 
-def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None, JsonValue | None]:
+def _bounds(column: BuildColumn, coded: DictionaryEncoded | None) -> tuple[JsonValue | None, JsonValue | None]:
     values = column.values if coded is None else coded.values
     if len(values) == 0:
         return None, None
@@ -189,7 +189,7 @@ def _bounds(column: BuildColumn, coded: Coded | None) -> tuple[JsonValue | None,
     return to_json(column.field.type, low_text), to_json(column.field.type, high_text)
 
 
-def _indexed(column: BuildColumn, coded: Coded | None, encoding: ColumnEncoding) -> IndexedColumn:
+def _indexed(column: BuildColumn, coded: DictionaryEncoded | None, encoding: ColumnEncoding) -> IndexedColumn:
     return IndexedColumn(
         name=column.field.name,
         type=column.field.type,
@@ -216,7 +216,7 @@ def _max_values_per_doc(column: BuildColumn) -> int:
 
 def _metadata(
     column: BuildColumn,
-    coded: Coded | None,
+    coded: DictionaryEncoded | None,
     encoding: ColumnEncoding,
     statistics: ColumnStatistics,
     bounds: tuple[JsonValue | None, JsonValue | None],
@@ -245,7 +245,7 @@ def _metadata(
     )
 
 
-def _bits(coded: Coded | None, encoding: ColumnEncoding, statistics: ColumnStatistics) -> int | None:
+def _bits(coded: DictionaryEncoded | None, encoding: ColumnEncoding, statistics: ColumnStatistics) -> int | None:
     if encoding is ColumnEncoding.RAW_PACKED:
         return statistics.integer_width
     return dict_ids.width_bits(coded.cardinality) if coded is not None and encoding.has_dictionary else None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from merlot.errors import InvalidInputError
 from merlot.segment.arrow_types import ARROW_TYPES, STORED_DTYPES, arrow_type
 from merlot.segment.buffers import Array
-from merlot.segment.build.coding import Coded
+from merlot.segment.build.coding import DictionaryEncoded
 from merlot.segment.index import nulls
 from merlot.spec.schema import FieldSpec
 from merlot.values.types import TypeName
@@ -55,12 +55,12 @@ class StoredColumn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CodedColumn:
+class EncodedColumn:
     """As StoredColumn, of values that have a dictionary already. Every entry of the dictionary occurs."""
 
     field: FieldSpec
     num_docs: int
-    coded: Coded
+    coded: DictionaryEncoded
     offsets: NDArray[np.uint32] | None
     nulls: NDArray[np.uint64] | None
     num_nulls: int
@@ -76,7 +76,7 @@ class CodedColumn:
         return dictionary[ids] if isinstance(dictionary, np.ndarray) else dictionary.take(pa.array(ids))
 
 
-BuildColumn = StoredColumn | CodedColumn
+BuildColumn = StoredColumn | EncodedColumn
 
 
 def stored_column(field: FieldSpec, column: pa.ChunkedArray) -> StoredColumn:

@@ -121,7 +121,7 @@ def stored_width(column: ColumnMetadata) -> int:
 # Read
 
 
-class Dictionary(Protocol):
+class ValueDictionary(Protocol):
     """Distinct values of dict ids, in arbitrary order. In an `OrderedDictionary` they ascend."""
 
     def __len__(self) -> int: ...
@@ -142,7 +142,7 @@ class Dictionary(Protocol):
 
 
 class OrderedDictionary(ABC):
-    """A `Dictionary` whose dict ids are ranks, so that comparing ids compares values. Sealed segments have no other.
+    """`ValueDictionary` whose dict ids are ranks, so that comparing ids compares values. Sealed segments have no other.
 
     Values are ascending up to `_comparable`: NaN, which is last, compares with nothing."""
 

@@ -16,7 +16,7 @@ from pyroaring import BitMap
 
 from merlot.kernels import bits, roaring
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index.kind import Asked, Index, IndexedColumn, Offer, ascending
+from merlot.segment.index.kind import Index, IndexedColumn, IndexedPredicate, Offer, ascending
 from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
 
@@ -201,7 +201,7 @@ class _Inverted(Index[InvertedIndex]):
         assert column.ids is not None
         return agrees(index, *grouped(column.ids, column.offsets, len(index.counts())))
 
-    def offer(self, index: InvertedIndex, predicate: Asked) -> Offer | None:
+    def offer(self, index: InvertedIndex, predicate: IndexedPredicate) -> Offer | None:
         """Offer the union of the docs of all dict ids."""
         ids = predicate.ids
         if ids is None:

@@ -46,7 +46,7 @@ class IndexedColumn:
     """Starts of the docs' values in a multi-value column."""
 
 
-class Asked(NamedTuple):
+class IndexedPredicate(NamedTuple):
     """A predicate on one column, as far as the resolver gets without reading a row.
 
     A tuple, as `Offer` is, because every point query makes one per segment."""
@@ -123,7 +123,7 @@ class Index(ABC, Generic[R]):
     def agrees(self, index: R, column: IndexedColumn) -> bool:
         """Return True if it is the index of these values. Raises CorruptionError."""
 
-    def offer(self, index: R, predicate: Asked) -> Offer | None:
+    def offer(self, index: R, predicate: IndexedPredicate) -> Offer | None:
         """Return how the index would answer a predicate, or None if it cannot. It takes microseconds, because it is
         called before every scan."""
         return None
@@ -163,7 +163,7 @@ class ColumnIndexes:
         reader: R | None = self._read(index) if index.name in self._places else None
         return reader
 
-    def offers(self, predicate: Asked) -> list[Offer]:
+    def offers(self, predicate: IndexedPredicate) -> list[Offer]:
         """Return the offers of the indexes for a predicate. Raises CorruptionError."""
         offers = []
         for index in self._finders:

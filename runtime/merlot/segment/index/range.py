@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from merlot.kernels import bits
 from merlot.segment.buffers import Array, MappedFile
-from merlot.segment.index.kind import Asked, Index, IndexedColumn, Offer, ascending
+from merlot.segment.index.kind import Index, IndexedColumn, IndexedPredicate, Offer, ascending
 from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
 
@@ -72,7 +72,7 @@ class _Range(Index[Docs]):
     def agrees(self, index: Docs, column: IndexedColumn) -> bool:
         return np.array_equal(index, ordered(column))
 
-    def offer(self, index: Docs, predicate: Asked) -> Offer | None:
+    def offer(self, index: Docs, predicate: IndexedPredicate) -> Offer | None:
         """Offer the docs between the ends of a range of values."""
         if isinstance(predicate.ids, range):
             low, high = predicate.ids.start, predicate.ids.stop - 1

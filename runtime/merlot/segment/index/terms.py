@@ -24,7 +24,7 @@ from merlot.segment.build.coding import code
 from merlot.segment.index import inverted, variable
 from merlot.segment.index.dictionary import Slices
 from merlot.segment.index.inverted import InvertedIndex
-from merlot.segment.index.kind import Asked, Index, IndexedColumn, Offer
+from merlot.segment.index.kind import Index, IndexedColumn, IndexedPredicate, Offer
 from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
 from merlot.tree.nodes import Call
@@ -217,7 +217,7 @@ class TermIndex(Index[Terms]):
         terms, starts, docs = self._grouped(column)
         return list(index.terms) == terms.to_pylist() and inverted.agrees(index.docs_of, docs, starts)
 
-    def offer(self, index: Terms, predicate: Asked) -> Offer | None:
+    def offer(self, index: Terms, predicate: IndexedPredicate) -> Offer | None:
         """Offer the docs that have the terms that the predicate wants."""
         call = predicate.call
         search = self.search(call) if call is not None and call.function in self.searches else None

@@ -19,7 +19,7 @@ from merlot.segment.arrow_types import STORED_DTYPES, is_fixed_width
 from merlot.segment.buffers import Array
 from merlot.segment.build.encoding import DISTINCT_SHARE
 from merlot.segment.index.dict_ids import id_dtype
-from merlot.segment.index.dictionary import Dictionary, UnorderedDictionary
+from merlot.segment.index.dictionary import UnorderedDictionary, ValueDictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
 from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.segment.mutable.values import MAX_SMALL_BYTES, GrowingValues, Numbers, Texts, ValuePrefix
@@ -55,7 +55,7 @@ class ValueEntries(Protocol):
         """Return the dict id of each value; new values become entries."""
         ...
 
-    def dictionary(self, count: int) -> Dictionary:
+    def dictionary(self, count: int) -> ValueDictionary:
         """Return a dictionary of the first entries."""
         ...
 
@@ -90,7 +90,7 @@ class NumberEntries:
             self.bounds = min(low, before[0]), max(high, before[1])
         return ids
 
-    def dictionary(self, count: int) -> Dictionary:
+    def dictionary(self, count: int) -> ValueDictionary:
         return UnorderedDictionary(self._numbers.view(count))
 
 
@@ -138,7 +138,7 @@ class TextEntries:
                 return ids
             self._make_room(int(offsets[row + 1] - offsets[row]))
 
-    def dictionary(self, count: int) -> Dictionary:
+    def dictionary(self, count: int) -> ValueDictionary:
         offsets = self._offsets.view(count + 1)
         return UnorderedDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
 
@@ -221,9 +221,9 @@ class CodedValues:
 class CodedPrefix:
     """The first values of a column, by dict id."""
 
-    def __init__(self, ids: Array, dictionary: Dictionary) -> None:
+    def __init__(self, ids: Array, dictionary: ValueDictionary) -> None:
         self._ids = ids
-        self.dictionary: Dictionary | None = dictionary
+        self.dictionary: ValueDictionary | None = dictionary
 
     def dict_ids(self) -> Array:
         return self._ids

@@ -12,7 +12,7 @@ from merlot.errors import InvalidInputError
 from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.buffers import Array
 from merlot.segment.build.rows import StoredColumn
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import ValueDictionary
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.mutable.coded import CodedValues
@@ -110,7 +110,7 @@ class ColumnPrefix:
         self._nulls = nulls
 
     @property
-    def dictionary(self) -> Dictionary | None:
+    def dictionary(self) -> ValueDictionary | None:
         return self._values.dictionary
 
     @cached_property

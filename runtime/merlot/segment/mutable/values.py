@@ -14,7 +14,7 @@ from merlot.kernels import bits
 from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.buffers import Array
-from merlot.segment.index.dictionary import Dictionary
+from merlot.segment.index.dictionary import ValueDictionary
 from merlot.segment.index.variable import arrow_values, buffers_of
 from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.values.types import TypeName
@@ -27,7 +27,7 @@ class ValuePrefix(Protocol):
     """The first values of a column: dict ids and a dictionary, numbers, or texts."""
 
     @property
-    def dictionary(self) -> Dictionary | None: ...
+    def dictionary(self) -> ValueDictionary | None: ...
     def dict_ids(self) -> Array: ...
     def values(self) -> Array: ...
     def strings(self) -> pa.Array: ...
@@ -80,7 +80,7 @@ class Numbers:
 class NumberPrefix:
     """The first numbers of a column."""
 
-    dictionary: Dictionary | None = None
+    dictionary: ValueDictionary | None = None
 
     def __init__(self, numbers: Array) -> None:
         self._numbers = numbers
@@ -128,7 +128,7 @@ class Texts:
 class TextPrefix:
     """The first texts of a column."""
 
-    dictionary: Dictionary | None = None
+    dictionary: ValueDictionary | None = None
 
     def __init__(self, texts: pa.Array) -> None:
         self._texts = texts

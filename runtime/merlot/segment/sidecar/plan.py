@@ -14,7 +14,7 @@ from merlot.segment.derived import unit_of_column
 from merlot.segment.index.registry import INDEXES, indexes_in
 from merlot.segment.metadata import ColumnMetadata, SegmentMetadata, StarTreeMetadata
 from merlot.segment.startree.automatic import widest
-from merlot.spec.derived import Derived
+from merlot.spec.derived import DerivedColumn
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.star_tree import StarTreeChoice, StarTreeSpec, StoredFunction
 
@@ -114,7 +114,7 @@ def _automatic(segment: SegmentMetadata, indexing: IndexingSpec) -> StarTreeSpec
     return widest([*segment.columns.values(), *segment.derived], segment.num_docs)
 
 
-def _unit(columns: Mapping[str, ColumnMetadata], derived: Derived) -> str | None:
+def _unit(columns: Mapping[str, ColumnMetadata], derived: DerivedColumn) -> str | None:
     source = columns.get(derived.column)
     return None if source is None else unit_of_column(source)
 

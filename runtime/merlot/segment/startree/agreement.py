@@ -10,7 +10,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from merlot.errors import CorruptionError
-from merlot.segment.build.coding import Coded
+from merlot.segment.build.coding import DictionaryEncoded
 from merlot.segment.column import ColumnReader
 from merlot.segment.metadata import ColumnEncoding
 from merlot.segment.startree.build import BuiltTree, build
@@ -81,7 +81,7 @@ def source_of(reader: ColumnReader) -> SourceColumn:
         is_variable = reader.metadata.encoding is ColumnEncoding.RAW_VARIABLE
         return SourceColumn(reader.type, None, reader.strings() if is_variable else reader.values())
     distinct = dictionary.arrow() if dictionary.numeric is None else dictionary.numeric
-    return SourceColumn(reader.type, Coded(reader.dict_ids(), distinct), None)
+    return SourceColumn(reader.type, DictionaryEncoded(reader.dict_ids(), distinct), None)
 
 
 def _nodes_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:

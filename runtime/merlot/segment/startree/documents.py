@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from merlot.aggregates.function import AggregateCall, AggregationFunction, Dictionary
 from merlot.aggregates.registry import named
 from merlot.errors import InvalidInputError
-from merlot.segment.build.coding import Coded
+from merlot.segment.build.coding import DictionaryEncoded
 from merlot.spec.star_tree import StoredFunction
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
@@ -41,7 +41,7 @@ class SourceColumn:
     """A column of the rows that a tree is made of."""
 
     type: TypeName
-    coded: Coded | None
+    coded: DictionaryEncoded | None
     """None for a raw column."""
     values: Any
     """Values of a raw column, as stored; None for a column with a dictionary."""
@@ -130,7 +130,7 @@ class _ColumnInput:
 class _Distinct:
     """Distinct values of a column (`aggregates.function.Dictionary`)."""
 
-    coded: Coded
+    coded: DictionaryEncoded
 
     def __len__(self) -> int:
         return self.coded.cardinality

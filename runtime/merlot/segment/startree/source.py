@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.segment.build.coding import Coded
+from merlot.segment.build.coding import DictionaryEncoded
 from merlot.segment.build.file_writer import FileWriter
 from merlot.segment.build.rows import BuildColumn
 from merlot.segment.metadata import ColumnMetadata, StarTreeMetadata
@@ -34,7 +34,7 @@ class TreeSources:
         self._columns: dict[str, SourceColumn] = {}
         self._metadata: list[ColumnMetadata] = []
 
-    def take(self, metadata: ColumnMetadata, column: BuildColumn, coded: Coded | None) -> None:
+    def take(self, metadata: ColumnMetadata, column: BuildColumn, coded: DictionaryEncoded | None) -> None:
         """Keep a column if a tree may be made of it. Without a dictionary its values are those of `column`."""
         may_be_chosen = self._is_automatic and automatic.takes_part(metadata)
         if metadata.name in self._wanted or may_be_chosen:

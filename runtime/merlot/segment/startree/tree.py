@@ -47,7 +47,7 @@ _STATE_TYPES: Final = frozenset({TypeName.LONG, TypeName.DOUBLE, TypeName.BIG_DE
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DimensionUse:
     """Use of a dimension by a query."""
 
     matching: Marks | None = None
@@ -61,7 +61,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Nodes:
+class TreeNodes:
     """Nodes as a walk reads them, already checked."""
 
     values: NDArray[np.uint32]
@@ -85,7 +85,7 @@ class Tree(ABC):
 
     @property
     @abstractmethod
-    def nodes(self) -> Nodes:
+    def nodes(self) -> TreeNodes:
         """Nodes, checked so far that a walk ends and stays in bounds. Raises CorruptionError."""
 
     @abstractmethod
@@ -105,7 +105,7 @@ class Tree(ABC):
     def states(self, function: StoredFunction, docs: Docs) -> list[pa.Array]:
         """Return the columns of the documents' states."""
 
-    def find(self, uses: Sequence[Use]) -> Docs:
+    def find(self, uses: Sequence[DimensionUse]) -> Docs:
         """Return the documents whose aggregate answers a query, ascending. `uses` has one entry per dimension, in
         order."""
         nodes = self.nodes
@@ -127,7 +127,7 @@ class Tree(ABC):
         every.sort()
         return every
 
-    def _within(self, leaves: NDArray[np.uint32], uses: Sequence[Use], depth: int) -> Docs:
+    def _within(self, leaves: NDArray[np.uint32], uses: Sequence[DimensionUse], depth: int) -> Docs:
         """Return the documents of leaves that the predicates of dimensions from `depth` on accept. The walk has applied
         the others."""
         starts, ends = self.nodes.starts[leaves], self.nodes.ends[leaves]
@@ -195,7 +195,7 @@ class StarTree(Tree):
         return [_taken(reader, docs) for reader in self._functions[function][1]]
 
     @cached_property
-    def nodes(self) -> Nodes:
+    def nodes(self) -> TreeNodes:
         metadata = self.metadata
         values, children, starts, ends, aggregated = (
             self._file.array(metadata.buffers[name]) for name in (VALUES, CHILDREN, STARTS, ENDS, AGGREGATED)
@@ -207,7 +207,7 @@ class StarTree(Tree):
         inside = bool(np.all(starts <= ends)) and int(ends.max()) <= docs and int(aggregated.max()) < docs
         self._require(inside, "a node has documents that there are not")
         self._check_values(values, children)
-        return Nodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
+        return TreeNodes(values, children, starts.astype(np.int64), ends.astype(np.int64), aggregated)
 
     def _check_values(self, values: NDArray[np.uint32], children: NDArray[np.uint32]) -> None:
         """Check that every child has a value of its level's dimension, or is a star child and the first."""

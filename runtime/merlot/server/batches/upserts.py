@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 LINGER_S: Final = 360.0
 """Seconds for which an edition still answers after the next one came: longer than brokers wait for segments that have
-to change together (`broker.routing.exchanges`)."""
+to change together (`broker.routing.atomic_swaps`)."""
 MAX_EDITIONS: Final = 64
 """Most editions of a partition that are kept."""
 REPORT_S: Final = 5.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.partition_log import ResolvedRows
 from merlot.server.realtime.views import fitted
@@ -37,7 +37,7 @@ class EditionView:
         valid = self._valid_docs.get(key)
         if valid is None:
             valid = self._valid_docs[key] = self._valid(self.numbers[key], segment.num_docs)
-        return PartlyValid(segment, valid)
+        return SegmentView(segment, valid)
 
     def _valid(self, number: int, num_docs: int) -> SomeDocs:
         newest, every = self.cut.queryable(number), self.cut.valid(number)

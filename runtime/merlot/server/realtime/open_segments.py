@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from merlot.cluster.consuming.steps import Held, RowEnd, Switch
+from merlot.cluster.consuming.steps import HeldRows, RowEnd, Switch
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
@@ -52,7 +52,7 @@ class OpenSegments:
         assert open_part is not None
         self._listener.append(open_part, batch, now_ms)
 
-    def held(self, max_rows: int) -> Held:
+    def held(self, max_rows: int) -> HeldRows:
         """Describe all rows from the start of the segment that is worked on."""
         worked, last = self.worked, self.log.parts[-1]
         assert worked.rows is not None
@@ -63,7 +63,7 @@ class OpenSegments:
             row_end = RowEnd(end, worked.rows.docs_before(end))
         num_docs = worked.rows.num_docs if worked.num_docs is None else worked.num_docs
         has_tail = last is not worked
-        return Held(
+        return HeldRows(
             offset=last.rows.next_offset,
             docs=num_docs + (last.rows.num_docs if has_tail else 0),
             num_bytes=worked.rows.memory_bytes + (last.rows.memory_bytes if has_tail else 0),

@@ -18,21 +18,21 @@ from typing import Final
 
 from merlot import telemetry
 from merlot.cluster.consuming import machine
-from merlot.cluster.consuming.machine import Limits, Phase, Replica
+from merlot.cluster.consuming.machine import Limits, Replica, ReplicaPhase
 from merlot.cluster.consuming.positions import Positions
 from merlot.cluster.consuming.progress import StreamProblem
 from merlot.cluster.consuming.steps import (
     Action,
-    Built,
     Download,
     Downloaded,
     Event,
     Failed,
+    FileBuilt,
     Leave,
     Lost,
     Read,
+    SegmentSwitched,
     Switch,
-    Switched,
     Tick,
 )
 from merlot.cluster.records import ConsumingStatus, StreamSegmentRecord
@@ -141,7 +141,7 @@ class PartitionConsumer:
     @property
     def is_paused(self) -> bool:
         """True if nothing is to be consumed."""
-        return self._replica is None or self._replica.phase is Phase.STOPPED
+        return self._replica is None or self._replica.phase is ReplicaPhase.STOPPED
 
     @property
     def names(self) -> list[str]:
@@ -276,8 +276,8 @@ class PartitionConsumer:
             for action in actions:
                 self._replica, _ = machine.step(self._current, Failed(action), self._deps.clock.now_ms())
             raise
-        self.has_left = self._current.phase is Phase.LEFT
-        if self._current.phase is Phase.DOWNLOADING and before is not Phase.DOWNLOADING:
+        self.has_left = self._current.phase is ReplicaPhase.LEFT
+        if self._current.phase is ReplicaPhase.DOWNLOADING and before is not ReplicaPhase.DOWNLOADING:
             self._deps.on_made()
 
     def _end(self) -> None:
@@ -311,7 +311,7 @@ class PartitionConsumer:
         self._segments.switch(action, None if replica.is_gone else replica.record, settings)
         self._sealing.forget()
         self._status.switched()
-        self._give(Switched(action.record, self._segments.held(settings.flush.rows)))
+        self._give(SegmentSwitched(action.record, self._segments.held(settings.flush.rows)))
         self._deps.on_made()
 
     def _take(self, result: ActionResult) -> None:
@@ -339,7 +339,7 @@ class PartitionConsumer:
         """Report a replica whose rows differ from the committed file: that is a bug somewhere. The committed file
         counts."""
         record = self._current.record
-        is_other = isinstance(event, Built) and record.status == ConsumingStatus.DONE and event.crc != record.crc
+        is_other = isinstance(event, FileBuilt) and record.status == ConsumingStatus.DONE and event.crc != record.crc
         if is_other:
             _LOG.error("replica has other rows than the committed segment, which it loads segment=%s", record.key_text)
             telemetry.STREAM_COMMITS.labels(self._deps.table, "differs").inc()

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from merlot import telemetry
 from merlot.catalog.publish import record_of
 from merlot.cluster.consuming.commits import commit_segment
-from merlot.cluster.consuming.steps import Build, Built, Commit, Upload, Uploaded
-from merlot.cluster.consuming.transactions import Sealed
+from merlot.cluster.consuming.steps import Build, Commit, FileBuilt, Upload, Uploaded
+from merlot.cluster.consuming.transactions import SealedSegment
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.errors import UnavailableError
@@ -52,11 +52,11 @@ class Sealing:
         self._making = threading.Lock()
         self._is_closed = False
 
-    def build(self, action: Build, rows: ConsumingSegment, num_docs: int) -> Built:
+    def build(self, action: Build, rows: ConsumingSegment, num_docs: int) -> FileBuilt:
         """Make the file of the first `num_docs` rows, which are those before the agreed end. Raises as
         `build_segment`."""
         if not num_docs:
-            return Built(action.segment, 0, 0)
+            return FileBuilt(action.segment, 0, 0)
         with self._making:
             file = self._find(action.segment)
             if file is None or file.end_offset != action.end_offset:
@@ -65,7 +65,7 @@ class Sealing:
             if self._is_closed:
                 self.forget()
                 raise UnavailableError(f"partition is consumed no more, its file is given up segment={action.segment}")
-        return Built(action.segment, file.built.metadata.key.crc, num_docs)
+        return FileBuilt(action.segment, file.built.metadata.key.crc, num_docs)
 
     def upload(self, action: Upload) -> Uploaded:
         """Put the file into the deep store. Raises as `DeepStore.put`."""
@@ -84,7 +84,7 @@ class Sealing:
         file = None if action.url is None else self._uploaded
         if action.url is not None and (file is None or (file.name, file.crc) != (action.segment, action.crc)):
             raise UnavailableError(f"file of a segment is gone segment={action.segment}")
-        sealed = Sealed(
+        sealed = SealedSegment(
             segment=action.segment,
             start_offset=action.start_offset,
             end_offset=action.end_offset,

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from merlot.spec.stream import StreamIngestion
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.opening import open_stream
-from merlot.streams.protocol import Stream
+from merlot.streams.protocol import StreamClient
 
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    stream: Stream
+    stream: StreamClient
     secrets: Mapping[str, str] = field(repr=False)
 
 
@@ -37,7 +37,7 @@ class StreamClients:
         """Id of the topic as it was recorded, or first seen. Streams that are opened later must have it."""
         self._lock = threading.Lock()
 
-    def of(self, declared: StreamIngestion) -> Stream:
+    def of(self, declared: StreamIngestion) -> StreamClient:
         """Return the stream. If the Secret has changed, a new client logs in with what it says now; at the latest when
         the old login is refused. InvalidInputError, NotFoundError or UnavailableError if the client cannot be made."""
         key, secrets = declared.model_dump_json(exclude={"flush"}), self.secrets_of(declared)
@@ -52,7 +52,7 @@ class StreamClients:
             self.identity = self.identity or client.stream.identity()
             return client.stream
 
-    def _open(self, declared: StreamIngestion, secrets: Mapping[str, str]) -> Stream:
+    def _open(self, declared: StreamIngestion, secrets: Mapping[str, str]) -> StreamClient:
         return open_stream(declared, secrets, self.identity, self._allowed.folders)
 
     def secrets_of(self, declared: StreamIngestion) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.segment.partly import PartlyValid
+from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.server.realtime.partition_log import PartitionLog
 from merlot.server.realtime.rewritten import ReplacedFile
@@ -43,7 +43,7 @@ class UpsertView:
         valid = self._valid_docs.get(key)
         if valid is None:
             valid = self._valid_docs[key] = self._valid(number, segment.num_docs, former)
-        return PartlyValid(segment, valid)
+        return SegmentView(segment, valid)
 
     def knows(self, sequence: int, key: str) -> bool:
         """Return True if the valid docs of a sealed segment's file are known."""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from merlot.errors import InvalidInputError
 from merlot.spec.manifest import problems as manifest_problems
 from merlot.spec.manifest import rollup_checks, table_checks, yaml_text
-from merlot.spec.manifest.problems import Problem
+from merlot.spec.manifest.problems import ManifestProblem
 from merlot.spec.rules import rollup as rollup_rules
 from merlot.spec.rules import table as table_rules
 from merlot.spec.rules import upsert as upsert_rules
@@ -27,7 +27,7 @@ __all__ = [
     "KINDS",
     "Manifest",
     "ManifestError",
-    "Problem",
+    "ManifestProblem",
     "dump",
     "from_stored",
     "load",
@@ -37,7 +37,7 @@ __all__ = [
 
 Manifest = Table | MergeRollupTask | UpsertConfig
 M = TypeVar("M", Table, MergeRollupTask, UpsertConfig)
-Check = Callable[[Mapping[str, Any]], Iterable[Problem]]
+Check = Callable[[Mapping[str, Any]], Iterable[ManifestProblem]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ SERVER_METADATA = frozenset(
 class ManifestError(InvalidInputError):
     """Raised for an invalid manifest; `problems` lists everything that is wrong with it."""
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: tuple[ManifestProblem, ...]) -> None:
         self.problems = problems
         super().__init__("; ".join(str(problem) for problem in problems))
 
@@ -76,7 +76,7 @@ class ManifestError(InvalidInputError):
 def load(text: str) -> list[Manifest]:
     """Read the documents of a YAML (or JSON) file; raise ManifestError with the problems of all documents."""
     manifests: list[Manifest] = []
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     documents = yaml_text.read(text, problems)
     for document in documents:
         document_problems = _problems_of(document.value)
@@ -84,7 +84,7 @@ def load(text: str) -> list[Manifest]:
         if not document_problems:
             manifests.append(_validated(document.value))
     if not documents and not problems:
-        problems.append(Problem("", f"the manifest is empty; write a document with kind: {' or '.join(KINDS)}"))
+        problems.append(ManifestProblem("", f"the manifest is empty; write a document with kind: {' or '.join(KINDS)}"))
     problems.extend(_repeated_names(manifests))
     if problems:
         raise ManifestError(tuple(problems))
@@ -148,17 +148,17 @@ def _validated(document: object) -> Manifest:
     return _kind_of(prepared).model.model_validate(prepared, by_alias=True, by_name=False)
 
 
-def _problems_of(document: object, kind: _Kind | None = None) -> list[Problem]:
+def _problems_of(document: object, kind: _Kind | None = None) -> list[ManifestProblem]:
     prepared = _prepared(document)
     if not isinstance(prepared, dict):
-        return [Problem("", "a manifest is a mapping with apiVersion, kind, metadata and spec")]
+        return [ManifestProblem("", "a manifest is a mapping with apiVersion, kind, metadata and spec")]
     kind = kind or _kind_of(prepared)
     try:
         kind.model.model_validate(prepared, by_alias=True, by_name=False)
         of_fields = []
     except ValidationError as error:
         of_fields = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
-    broken = [Problem(violation.path, violation.message) for violation in violations(kind.rules, prepared)]
+    broken = [ManifestProblem(violation.path, violation.message) for violation in violations(kind.rules, prepared)]
     return [*of_fields, *broken, *kind.check(prepared)]
 
 
@@ -181,10 +181,12 @@ def _without_nulls(value: object) -> object:
     return value
 
 
-def _repeated_names(manifests: Sequence[Manifest]) -> list[Problem]:
+def _repeated_names(manifests: Sequence[Manifest]) -> list[ManifestProblem]:
     names = [(manifest.kind, manifest.metadata.name) for manifest in manifests]
     return [
-        Problem("metadata.name", f"{_noun(kind)} {name!r} is declared {names.count((kind, name))} times; keep one")
+        ManifestProblem(
+            "metadata.name", f"{_noun(kind)} {name!r} is declared {names.count((kind, name))} times; keep one"
+        )
         for kind, name in dict.fromkeys(names)
         if names.count((kind, name)) > 1
     ]

@@ -6,17 +6,17 @@ from typing import Any, Final
 from merlot.errors import InvalidInputError
 from merlot.spec.column_names import in_sql, is_name
 from merlot.spec.derived import derived_of, read, unit_of
-from merlot.spec.manifest.problems import Problem
+from merlot.spec.manifest.problems import ManifestProblem
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 Columns = Mapping[str, JsonObject]
-Missing = Callable[[str, object], Iterator[Problem]]
+Missing = Callable[[str, object], Iterator[ManifestProblem]]
 PATH: Final = "spec.indexing.timestampGranularities"
 _TYPES: Final = frozenset(TypeName)
 
 
-def check(indexing: JsonObject, columns: Columns, missing: Missing) -> Iterator[Problem]:
+def check(indexing: JsonObject, columns: Columns, missing: Missing) -> Iterator[ManifestProblem]:
     """Yield the problems of `timestampGranularities`."""
     declared = indexing.get("timestampGranularities")
     for name, granularities in declared.items() if isinstance(declared, dict) else ():
@@ -26,10 +26,10 @@ def check(indexing: JsonObject, columns: Columns, missing: Missing) -> Iterator[
         units = granularities if isinstance(granularities, list) else []
         for position, granularity in enumerate(units):
             if granularity in units[:position]:
-                yield Problem(f"{path}[{position}]", f"{granularity} is named twice; keep one")
+                yield ManifestProblem(f"{path}[{position}]", f"{granularity} is named twice; keep one")
 
 
-def check_one(path: str, text: str, columns: Columns, missing: Missing) -> Iterator[Problem]:
+def check_one(path: str, text: str, columns: Columns, missing: Missing) -> Iterator[ManifestProblem]:
     """Yield the problems of one derived column, in any of its spellings."""
     try:
         written = read(text)
@@ -55,13 +55,13 @@ def is_derived(name: object) -> bool:
     return isinstance(name, str) and (derived_of(name) is not None or not is_name(name))
 
 
-def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> Iterator[Problem]:
+def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> Iterator[ManifestProblem]:
     declared = columns.get(name)
     if declared is None:
         return
     type_name, format_ = declared.get("type"), declared.get("format")
     if declared.get("multiValue") is True:
-        yield Problem(path, f'column "{name}" is multi-valued; what is computed ahead has one value per row')
+        yield ManifestProblem(path, f'column "{name}" is multi-valued; what is computed ahead has one value per row')
         return
     if type_name not in _TYPES or not isinstance(format_, str | None):
         return
@@ -71,10 +71,10 @@ def _check_column(path: str, name: str, unit: str | None, columns: Columns) -> I
         return
     if column_unit is None:
         what = f"{type_name} {format_ or 'without a format'}"
-        yield Problem(
+        yield ManifestProblem(
             path, f'column "{name}" is {what}; computed ahead is DATETRUNC of TIMESTAMP, LONG and whole units'
         )
     elif unit not in (None, column_unit):
-        yield Problem(
+        yield ManifestProblem(
             path, f'column "{name}" is in {column_unit}, not in {unit}; write DATETRUNC(unit, {in_sql(name)}) alone'
         )

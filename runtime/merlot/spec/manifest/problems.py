@@ -41,7 +41,7 @@ NO_UPSERTS = "; a table without spec.upsert has none"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ManifestProblem:
     """Defect of a manifest: where it is (`spec.schema.fields[3].type`, "" is the whole) and how to fix it."""
 
     path: str
@@ -58,7 +58,7 @@ class Problem:
         where = f"document {self.document}: " if self.document else ""
         return f"{where}{self.path}: {self.message}" if self.path else f"{where}{self.message}"
 
-    def at_document(self, document: Document, *, is_only: bool) -> Problem:
+    def at_document(self, document: Document, *, is_only: bool) -> ManifestProblem:
         """Return the same problem with its line and its document's number."""
         return replace(self, line=document.line_of(self.path), document=None if is_only else document.number)
 
@@ -89,9 +89,9 @@ def path_of(location: Iterable[int | str]) -> str:
 
 def from_pydantic(
     error: ValidationError, document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str] = ()
-) -> list[Problem]:
+) -> list[ManifestProblem]:
     """Return the problems of a model's validation error. kinds: what `kind` of the document may be."""
-    problems: list[Problem] = []
+    problems: list[ManifestProblem] = []
     for item in error.errors(include_url=False):
         if not _is_short_of_wrong_items(item):
             problems.extend(_problems(item, document, model, kinds))
@@ -108,35 +108,35 @@ def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
 
 def _problems(
     item: Mapping[str, Any], document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str]
-) -> Iterator[Problem]:
+) -> Iterator[ManifestProblem]:
     location = _written(item["loc"], document)
     path = path_of(location)
     context: Mapping[str, Any] = item.get("ctx", {})
     match item["type"]:
         case "missing":
-            yield Problem(path, "is missing")
+            yield ManifestProblem(path, "is missing")
         case "extra_forbidden":
             hint = PINOTS_NAMES.get(str(location[-1])) or suggestion(location[-1], _fields_at(location[:-1], model))
-            yield Problem(path, f"unknown field{hint}")
+            yield ManifestProblem(path, f"unknown field{hint}")
         case "enum" | "literal_error":
             choice = [name.strip(" '\"") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
             choice = list(kinds) if path == "kind" and kinds else [name for name in choice if name != "UNKNOWN"]
             if isinstance(item["input"], dict | list):
-                yield Problem(path, f"must be {' or '.join(choice)}, got {_shown(item['input'])}")
+                yield ManifestProblem(path, f"must be {' or '.join(choice)}, got {_shown(item['input'])}")
                 return
             hint = (
                 NO_UPSERTS if path.endswith("mode") and item["input"] == "NONE" else suggestion(item["input"], choice)
             )
-            yield Problem(path, f"unknown {location[-1]} {_shown(item['input'])}{hint}")
+            yield ManifestProblem(path, f"unknown {location[-1]} {_shown(item['input'])}{hint}")
         case "value_error":
             for line in str(context["error"]).splitlines():
                 inner, separator, message = line.partition(": ")
                 is_inner = bool(separator) and inner.startswith(".")
-                yield Problem(path + inner, message) if is_inner else Problem(path, line)
+                yield ManifestProblem(path + inner, message) if is_inner else ManifestProblem(path, line)
         case "string_pattern_mismatch":
-            yield Problem(path, f"{_shown(item['input'])} is not allowed{_pattern_hint(context['pattern'])}")
+            yield ManifestProblem(path, f"{_shown(item['input'])} is not allowed{_pattern_hint(context['pattern'])}")
         case kind:
-            yield Problem(path, f"{_sentence(kind, context, item['msg'])}, got {_shown(item['input'])}")
+            yield ManifestProblem(path, f"{_sentence(kind, context, item['msg'])}, got {_shown(item['input'])}")
 
 
 def _written(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tuple[int | str, ...]:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from merlot.spec.derived import not_ahead
 from merlot.spec.manifest import derived_checks
-from merlot.spec.manifest.problems import Problem, suggestion
+from merlot.spec.manifest.problems import ManifestProblem, suggestion
 from merlot.spec.star_tree import (
     EVERY_ROW,
     FUNCTIONS,
@@ -18,12 +18,12 @@ from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
 Columns = Mapping[str, JsonObject]
-Missing = Callable[[str, object], Iterator[Problem]]
+Missing = Callable[[str, object], Iterator[ManifestProblem]]
 PATH: Final = "spec.indexing.starTreeIndexConfigs"
 _TYPES: Final = frozenset(TypeName)
 
 
-def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
+def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[ManifestProblem]:
     """Yield the problems of all trees of a table. raw: columns that shall have no dictionary."""
     trees = _list(indexing.get("starTreeIndexConfigs"))
     for position, tree in enumerate(trees):
@@ -31,38 +31,42 @@ def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missin
             continue
         path = f"{PATH}[{position}]"
         if tree in trees[:position]:
-            yield Problem(path, "the same tree is declared twice; keep one")
+            yield ManifestProblem(path, "the same tree is declared twice; keep one")
         yield from _check_order(f"{path}.dimensionsSplitOrder", tree, columns, raw, missing)
         yield from _check_skipped(f"{path}.skipStarNodeCreationForDimensions", tree)
         yield from _check_pairs(f"{path}.functionColumnPairs", _list(tree.get("functionColumnPairs")), columns, missing)
 
 
-def _check_order(path: str, tree: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[Problem]:
+def _check_order(
+    path: str, tree: JsonObject, columns: Columns, raw: set[str], missing: Missing
+) -> Iterator[ManifestProblem]:
     written = _list(tree.get("dimensionsSplitOrder"))
     order = _named(written)
     if len(order) > MAX_DIMENSIONS:
-        yield Problem(path, f"a star-tree has up to {MAX_DIMENSIONS} dimensions, got {len(order)}")
+        yield ManifestProblem(path, f"a star-tree has up to {MAX_DIMENSIONS} dimensions, got {len(order)}")
     for position, name in enumerate(order):
         where = f"{path}[{position}]"
         if name in order[:position]:
-            yield Problem(where, f'"{name}" is named twice; keep one')
+            yield ManifestProblem(where, f'"{name}" is named twice; keep one')
         if derived_checks.is_derived(name):
             yield from derived_checks.check_one(where, written[position], columns, missing)
             continue
         if isinstance(name, str) and "(" in name and name not in columns:
-            yield Problem(where, not_ahead(name))
+            yield ManifestProblem(where, not_ahead(name))
             continue
         yield from missing(where, name)
         if not isinstance(name, str):
             continue
         if columns.get(name, {}).get("multiValue") is True:
-            yield Problem(where, f'column "{name}" is multi-valued; a dimension of a star-tree has one value per row')
+            yield ManifestProblem(
+                where, f'column "{name}" is multi-valued; a dimension of a star-tree has one value per row'
+            )
         if name in raw:
             what = "a dimension of a star-tree needs a dictionary"
-            yield Problem(where, f'{what}; take "{name}" out of here, or out of the raw columns')
+            yield ManifestProblem(where, f'{what}; take "{name}" out of here, or out of the raw columns')
 
 
-def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
+def _check_skipped(path: str, tree: JsonObject) -> Iterator[ManifestProblem]:
     """Yield the problems of skipped dimensions. Only derived columns, which have several spellings, are compared with
     the order here; a rule compares the others."""
     order, written = _named(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
@@ -70,17 +74,17 @@ def _check_skipped(path: str, tree: JsonObject) -> Iterator[Problem]:
     for position, name in enumerate(skipped):
         where = f"{path}[{position}]"
         if name in skipped[:position]:
-            yield Problem(where, f'"{name}" is named twice; keep one')
+            yield ManifestProblem(where, f'"{name}" is named twice; keep one')
         if isinstance(name, str) and name not in order and _has_several_spellings(written[position]):
             names = [dimension for dimension in order if isinstance(dimension, str)]
-            yield Problem(where, f'"{name}" is not in dimensionsSplitOrder{suggestion(name, names)}')
+            yield ManifestProblem(where, f'"{name}" is not in dimensionsSplitOrder{suggestion(name, names)}')
 
 
 def _has_several_spellings(name: object) -> bool:
     return isinstance(name, str) and (name.startswith("$") or "(" in name)
 
 
-def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing) -> Iterator[Problem]:
+def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing) -> Iterator[ManifestProblem]:
     seen: set[tuple[str, str]] = set()
     for position, pair in enumerate(pairs):
         if not isinstance(pair, str):
@@ -88,33 +92,37 @@ def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing
         where = f"{path}[{position}]"
         function, column = parts_of(pair)
         if (function, column) in seen:
-            yield Problem(where, f'"{pair}" is named twice; keep one')
+            yield ManifestProblem(where, f'"{pair}" is named twice; keep one')
         seen.add((function, column))
         if function in UNBOUNDED:
             what = f"intermediate result {UNBOUNDED[function]} is unbounded"
-            yield Problem(where, f"a star-tree cannot keep {function.upper()}: {what}")
+            yield ManifestProblem(where, f"a star-tree cannot keep {function.upper()}: {what}")
         elif function.removesuffix("mv") in FUNCTIONS and function not in FUNCTIONS:
-            yield Problem(where, f"a star-tree cannot keep {function.upper()}: it takes lists")
+            yield ManifestProblem(where, f"a star-tree cannot keep {function.upper()}: it takes lists")
         elif function not in FUNCTIONS:
-            yield Problem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_near(function)}')
+            yield ManifestProblem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_near(function)}')
         elif function == "count":
             if column != EVERY_ROW:
-                yield Problem(where, f"rows are counted, whatever a column holds; write COUNT{SEPARATOR}{EVERY_ROW}")
+                yield ManifestProblem(
+                    where, f"rows are counted, whatever a column holds; write COUNT{SEPARATOR}{EVERY_ROW}"
+                )
         elif not column:
-            yield Problem(where, f"names no column; write {function.upper()}{SEPARATOR} and one")
+            yield ManifestProblem(where, f"names no column; write {function.upper()}{SEPARATOR} and one")
         else:
             yield from missing(where, column)
             yield from _check_type(where, function, column, columns)
 
 
-def _check_type(where: str, function: str, column: str, columns: Columns) -> Iterator[Problem]:
+def _check_type(where: str, function: str, column: str, columns: Columns) -> Iterator[ManifestProblem]:
     declared = columns.get(column, {})
     type_name = declared.get("type")
     if declared.get("multiValue") is True:
-        yield Problem(where, f'column "{column}" is multi-valued; {function.upper()} takes one value per row')
+        yield ManifestProblem(where, f'column "{column}" is multi-valued; {function.upper()} takes one value per row')
     elif isinstance(type_name, str) and type_name in _TYPES and type_name not in FUNCTIONS[function].types:
         taken = ", ".join(sorted(FUNCTIONS[function].types))
-        yield Problem(where, f'column "{column}" is {type_name}; {function.upper()} of a star-tree takes {taken}')
+        yield ManifestProblem(
+            where, f'column "{column}" is {type_name}; {function.upper()} of a star-tree takes {taken}'
+        )
 
 
 def _near(function: str) -> str:

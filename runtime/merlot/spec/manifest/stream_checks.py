@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from merlot.spec.manifest.problems import Problem
+from merlot.spec.manifest.problems import ManifestProblem
 from merlot.uris import credentials_problem
 from merlot.values.types import TypeName
 
 JsonObject = Mapping[str, Any]
-Missing = Callable[[str, object], Iterator[Problem]]
+Missing = Callable[[str, object], Iterator[ManifestProblem]]
 """Function of a path and a column's name: yields a problem if the schema has no such column."""
 
 TEXT = (TypeName.STRING, TypeName.BYTES, TypeName.JSON)
@@ -26,7 +26,7 @@ METADATA_TYPES: Mapping[str, Collection[TypeName]] = {
 PATH = "spec.ingestion.stream"
 
 
-def check(spec: JsonObject, columns: Mapping[str, JsonObject], missing: Missing) -> Iterator[Problem]:
+def check(spec: JsonObject, columns: Mapping[str, JsonObject], missing: Missing) -> Iterator[ManifestProblem]:
     """Yield the problems of a stream that CEL cannot find, and those between it and the table's columns."""
     stream = _mapping(_mapping(spec.get("ingestion")).get("stream"))
     registry = _mapping(stream.get("decoder")).get("schemaRegistry")
@@ -35,12 +35,14 @@ def check(spec: JsonObject, columns: Mapping[str, JsonObject], missing: Missing)
     yield from _check_columns(stream, columns, missing)
 
 
-def _check_credentials(path: str, uri: object, instead: str) -> Iterator[Problem]:
+def _check_credentials(path: str, uri: object, instead: str) -> Iterator[ManifestProblem]:
     if isinstance(uri, str) and (problem := credentials_problem(uri)) is not None:
-        yield Problem(f"{PATH}.{path}", f"must not hold {problem}{instead}")
+        yield ManifestProblem(f"{PATH}.{path}", f"must not hold {problem}{instead}")
 
 
-def _check_columns(stream: JsonObject, columns: Mapping[str, JsonObject], missing: Missing) -> Iterator[Problem]:
+def _check_columns(
+    stream: JsonObject, columns: Mapping[str, JsonObject], missing: Missing
+) -> Iterator[ManifestProblem]:
     derived, metadata = _mapping(stream.get("derivedColumns")), _mapping(stream.get("metadata"))
     for name in derived:
         yield from missing(f"{PATH}.derivedColumns.{name}", name)
@@ -48,13 +50,13 @@ def _check_columns(stream: JsonObject, columns: Mapping[str, JsonObject], missin
         path = f"{PATH}.metadata.{name}"
         yield from missing(path, name)
         if name in derived:
-            yield Problem(path, f"{PATH}.derivedColumns fills the column too; keep one")
+            yield ManifestProblem(path, f"{PATH}.derivedColumns fills the column too; keep one")
         column = columns.get(name, {})
         allowed = METADATA_TYPES.get(str(source).partition(".")[0], ())
         if allowed and column.get("type") in list(TypeName) and column["type"] not in allowed:
-            yield Problem(path, f"{source} fills a column of type {' or '.join(allowed)}, not {column['type']}")
+            yield ManifestProblem(path, f"{source} fills a column of type {' or '.join(allowed)}, not {column['type']}")
         if column.get("multiValue") is True:
-            yield Problem(path, f'column "{name}" is multi-valued; {source} is one value')
+            yield ManifestProblem(path, f'column "{name}" is multi-valued; {source} is one value')
 
 
 def _mapping(value: object) -> JsonObject:

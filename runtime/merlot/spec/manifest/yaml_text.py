@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from merlot.spec.manifest.problems import Problem
+from merlot.spec.manifest.problems import ManifestProblem
 
 MAX_DEPTH = 50
 MAX_VALUES = 100_000
@@ -43,7 +43,7 @@ class Document:
         return self.lines.get(path)
 
 
-def read(text: str, problems: list[Problem]) -> list[Document]:
+def read(text: str, problems: list[ManifestProblem]) -> list[Document]:
     """Return the documents of a file without empty ones; append the problems of the text to `problems`."""
     documents: list[Document] = []
     loader = _Loader("")
@@ -59,11 +59,13 @@ def read(text: str, problems: list[Problem]) -> list[Document]:
             documents.append(Document(loader.construct_document(node), len(documents) + 1, walk.lines))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problems.append(Problem("", f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None))
+        problems.append(
+            ManifestProblem("", f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else None)
+        )
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problems.append(Problem("", f"not YAML: {error}"))
+        problems.append(ManifestProblem("", f"not YAML: {error}"))
     except (LookupError, AttributeError, TypeError):  # PyYAML raises these for `!!int ''` and `!!bool x`
-        problems.append(Problem("", "not YAML: a value is not what its tag says"))
+        problems.append(ManifestProblem("", "not YAML: a value is not what its tag says"))
     finally:
         loader.dispose()
     return documents
@@ -86,7 +88,7 @@ def _too_much() -> yaml.YAMLError:
 class _LineRecorder:
     """Visitor that records the line of every path and reports repeated keys. It bounds how far aliases can expand."""
 
-    def __init__(self, lines: dict[str, int], problems: list[Problem]) -> None:
+    def __init__(self, lines: dict[str, int], problems: list[ManifestProblem]) -> None:
         self.lines = lines
         self._problems = problems
         self._left = MAX_VALUES
@@ -112,7 +114,7 @@ class _LineRecorder:
             child = f"{path}.{name}" if path else name
             line = key.start_mark.line + 1
             if name in seen:
-                self._problems.append(Problem(child, "is written twice; keep one", line))
+                self._problems.append(ManifestProblem(child, "is written twice; keep one", line))
             seen.add(name)
             self.lines[child] = line
             self.visit(value, child, depth - 1)

@@ -34,7 +34,7 @@ class MalformedError(Exception):
 
 
 @dataclass(frozen=True)
-class Condition:
+class RuleCondition:
     """Condition of a rule, in Python and in CEL."""
 
     cel: str
@@ -52,34 +52,34 @@ class Condition:
         tightly."""
         return self.cel if self.tightness >= tightness else f"({self.cel})"
 
-    def __and__(self, other: Condition) -> Condition:
+    def __and__(self, other: RuleCondition) -> RuleCondition:
         cel = f"{self.operand(_AND)} && {other.operand(_AND)}"
-        return Condition(cel, lambda names: self.failures(names) or other.failures(names), _AND)
+        return RuleCondition(cel, lambda names: self.failures(names) or other.failures(names), _AND)
 
-    def __or__(self, other: Condition) -> Condition:
+    def __or__(self, other: RuleCondition) -> RuleCondition:
         cel = f"{self.operand(_OR)} || {other.operand(_OR)}"
-        return Condition(cel, lambda names: () if self.holds(names) else other.failures(names), _OR)
+        return RuleCondition(cel, lambda names: () if self.holds(names) else other.failures(names), _OR)
 
-    def __invert__(self) -> Condition:
+    def __invert__(self) -> RuleCondition:
         cel, tightness = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
         return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
 
-    def same_as(self, other: Condition) -> Condition:
+    def same_as(self, other: RuleCondition) -> RuleCondition:
         """Return the condition that both conditions hold, or neither."""
         return _equality(
             self.operand(_ATOM), other.operand(_ATOM), lambda names: self.holds(names) == other.holds(names)
         )
 
-    def __rshift__(self, other: Condition) -> Condition:
+    def __rshift__(self, other: RuleCondition) -> RuleCondition:
         """Return the condition that the other condition holds if this one does."""
         return ~self | other
 
 
-def _predicate(cel: str, holds: Callable[[Names], bool], tightness: int = _ATOM, negation: str = "") -> Condition:
-    return Condition(cel, lambda names: () if holds(names) else ("",), tightness, negation)
+def _predicate(cel: str, holds: Callable[[Names], bool], tightness: int = _ATOM, negation: str = "") -> RuleCondition:
+    return RuleCondition(cel, lambda names: () if holds(names) else ("",), tightness, negation)
 
 
-def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> Condition:
+def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> RuleCondition:
     return _predicate(f"{first} == {second}", holds, _RELATION, f"{first} != {second}")
 
 
@@ -122,35 +122,35 @@ class Operand:
             raise MalformedError(self.cel)
         return value
 
-    def is_true(self) -> Condition:
+    def is_true(self) -> RuleCondition:
         """Return the condition that the value is true."""
         return _predicate(self.cel, lambda names: bool(self.value(names, bool)))
 
-    def equals(self, other: str | int | Operand) -> Condition:
+    def equals(self, other: str | int | Operand) -> RuleCondition:
         """Return the condition that the value equals another operand's, or this constant."""
         if isinstance(other, Operand):
             return _equality(self.cel, other.cel, lambda names: bool(self.value(names) == other.value(names)))
         return _equality(self.cel, _literal(other), lambda names: bool(self.value(names, type(other)) == other))
 
-    def at_most(self, most: int) -> Condition:
+    def at_most(self, most: int) -> RuleCondition:
         """Return the condition that the number is at most `most`."""
         return _predicate(f"{self.cel} <= {most}", lambda names: bool(self.value(names, int) <= most), _RELATION)
 
-    def at_least(self, other: Operand) -> Condition:
+    def at_least(self, other: Operand) -> RuleCondition:
         """Return the condition that the number is not below another."""
         return self._ordered(">=", other, operator.ge, int)
 
-    def before(self, other: Operand) -> Condition:
+    def before(self, other: Operand) -> RuleCondition:
         """Return the condition that the text sorts before another."""
         return self._ordered("<", other, operator.lt, str)
 
-    def is_in(self, *values: str) -> Condition:
+    def is_in(self, *values: str) -> RuleCondition:
         """Return the condition that the text is one of these."""
         return _predicate(
             f"{self.cel} in {_literal(values)}", lambda names: self.value(names, str) in values, _RELATION
         )
 
-    def is_member_of(self, other: Operand) -> Condition:
+    def is_member_of(self, other: Operand) -> RuleCondition:
         """Return the condition that the value is an item of a list, or a key of a mapping."""
         return _predicate(
             f"{self.cel} in {other.cel}",
@@ -158,30 +158,30 @@ class Operand:
             _RELATION,
         )
 
-    def holds_item(self, value: str) -> Condition:
+    def holds_item(self, value: str) -> RuleCondition:
         """Return the condition that the list or mapping has this item or key."""
         return _predicate(
             f"{_literal(value)} in {self.cel}", lambda names: value in self.value(names, (list, dict)), _RELATION
         )
 
-    def matches(self, pattern: str) -> Condition:
+    def matches(self, pattern: str) -> RuleCondition:
         """Return the condition that a regular expression of RE2 matches somewhere in the text."""
         # RE2's $ matches only at the end of the text; Python's also matches before a final line feed.
         compiled = re.compile(pattern.replace("$", r"\Z"), re.ASCII)
         cel = f"{self.cel}.matches({_literal(pattern)})"
         return _predicate(cel, lambda names: compiled.search(self.value(names, str)) is not None)
 
-    def starts_with(self, prefix: str) -> Condition:
+    def starts_with(self, prefix: str) -> RuleCondition:
         """Return the condition that the text has this prefix."""
         cel = f"{self.cel}.startsWith({_literal(prefix)})"
         return _predicate(cel, lambda names: self.value(names, str).startswith(prefix))
 
-    def ends_with(self, suffix: str) -> Condition:
+    def ends_with(self, suffix: str) -> RuleCondition:
         """Return the condition that the text has this suffix."""
         cel = f"{self.cel}.endsWith({_literal(suffix)})"
         return _predicate(cel, lambda names: self.value(names, str).endswith(suffix))
 
-    def contains(self, part: str) -> Condition:
+    def contains(self, part: str) -> RuleCondition:
         """Return the condition that the text contains this part."""
         cel = f"{self.cel}.contains({_literal(part)})"
         return _predicate(cel, lambda names: part in self.value(names, str))
@@ -194,7 +194,7 @@ class Operand:
         """Return a text of ASCII in lower case."""
         return Operand(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
 
-    def _ordered(self, sign: str, other: Operand, holds: Callable[[Any, Any], bool], type_: type) -> Condition:
+    def _ordered(self, sign: str, other: Operand, holds: Callable[[Any, Any], bool], type_: type) -> RuleCondition:
         return _predicate(
             f"{self.cel} {sign} {other.cel}",
             lambda names: holds(self.value(names, type_), other.value(names, type_)),
@@ -243,24 +243,24 @@ OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
 """Object before the change, if it is an item of a list."""
 
 
-def has(operand: Operand) -> Condition:
+def has(operand: Operand) -> RuleCondition:
     """Return the condition that a field and all its parents are written."""
     cel = " && ".join(f"has({field})" for field in operand.chain)
     tightness = _ATOM if len(operand.chain) == 1 else _AND
     return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, tightness)
 
 
-def is_empty(operand: Operand) -> Condition:
+def is_empty(operand: Operand) -> RuleCondition:
     """Return the condition that a list or mapping is absent or has no items."""
     return ~has(operand) | operand.size().equals(0)
 
 
-def unchanged(now: Operand, before: Operand) -> Condition:
+def unchanged(now: Operand, before: Operand) -> RuleCondition:
     """Return the condition that an optional field has not changed."""
     return has(now).same_as(has(before)) & (~has(now) | now.equals(before))
 
 
-def any_of(conditions: Sequence[Condition]) -> Condition:
+def any_of(conditions: Sequence[RuleCondition]) -> RuleCondition:
     """Return the condition that at least one of several holds."""
     first, *others = conditions
     for other in others:
@@ -268,14 +268,14 @@ def any_of(conditions: Sequence[Condition]) -> Condition:
     return first
 
 
-def every(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
+def every(items: Operand, name: str, condition: Callable[[Operand], RuleCondition]) -> RuleCondition:
     """Return the condition that each item of a list, or each key of a mapping, meets a condition. name: variable in
     CEL."""
     body = condition(_variable(name, is_in_list=True))
-    return Condition(f"{items.cel}.all({name}, {body.cel})", lambda names: _failing(items, name, body, names))
+    return RuleCondition(f"{items.cel}.all({name}, {body.cel})", lambda names: _failing(items, name, body, names))
 
 
-def some(items: Operand, name: str, condition: Callable[[Operand], Condition]) -> Condition:
+def some(items: Operand, name: str, condition: Callable[[Operand], RuleCondition]) -> RuleCondition:
     """Return the condition that at least one item of a list meets a condition; a malformed item counts as if it did."""
     body = condition(_variable(name, is_in_list=True))
     return _predicate(
@@ -284,7 +284,7 @@ def some(items: Operand, name: str, condition: Callable[[Operand], Condition]) -
     )
 
 
-def _failing(items: Operand, name: str, body: Condition, names: Names) -> list[str]:
+def _failing(items: Operand, name: str, body: RuleCondition, names: Names) -> list[str]:
     values = items.value(names, (list, dict))
     suffixes = []
     for place, value in enumerate(values):
@@ -294,14 +294,14 @@ def _failing(items: Operand, name: str, body: Condition, names: Names) -> list[s
     return suffixes
 
 
-def _holds_of(condition: Condition, names: Names) -> bool:
+def _holds_of(condition: RuleCondition, names: Names) -> bool:
     try:
         return condition.holds(names)
     except MalformedError:
         return True
 
 
-def unique(items: Operand, key: Callable[[Operand], Operand] = lambda item: item, at: str = "") -> Condition:
+def unique(items: Operand, key: Callable[[Operand], Operand] = lambda item: item, at: str = "") -> RuleCondition:
     """Return the condition that no two items of a list have the same key. at: suffix of an item's path where a failure
     is."""
     first, second = (_variable(name, is_in_list=True) for name in "ab")
@@ -311,7 +311,7 @@ def unique(items: Operand, key: Callable[[Operand], Operand] = lambda item: item
         keys = [_value_of(key(first), {"a": item}) for item in items.value(names, list)]
         return [f"[{n}]{at}" for n, value in enumerate(keys) if value is not _ABSENT and value in keys[:n]]
 
-    return Condition(cel, failures)
+    return RuleCondition(cel, failures)
 
 
 def _value_of(operand: Operand, names: Names) -> Any:
@@ -321,7 +321,9 @@ def _value_of(operand: Operand, names: Names) -> Any:
         return _ABSENT
 
 
-def pairs(items: Operand, most: int, condition: Callable[[Operand, Operand], Condition], at: str = "") -> Condition:
+def pairs(
+    items: Operand, most: int, condition: Callable[[Operand, Operand], RuleCondition], at: str = ""
+) -> RuleCondition:
     """Return the condition that each item of a list meets a condition with each item before it. most: maximum length of
     the list."""
     before, after = (_variable(name, f"{items.cel}[{name}]", is_in_list=True) for name in "ij")
@@ -337,4 +339,4 @@ def pairs(items: Operand, most: int, condition: Callable[[Operand, Operand], Con
         )
         return [f"[{n}]{at}" for n, wrong in enumerate(is_wrong) if wrong]
 
-    return Condition(cel, failures)
+    return RuleCondition(cel, failures)

@@ -10,10 +10,10 @@ from merlot.spec.rules.language import (
     ITEM,
     OLD,
     SELF,
-    Condition,
     MalformedError,
     Names,
     Operand,
+    RuleCondition,
     has,
     is_empty,
     pairs,
@@ -59,7 +59,7 @@ def _seconds(period: str) -> str:
     return f"({_number(period)} * ({units} : {_MONTH_S}))"
 
 
-def _is_multiple(coarser: Operand, finer: Operand) -> Condition:
+def _is_multiple(coarser: Operand, finer: Operand) -> RuleCondition:
     """Return the condition that each bucket of the coarser period consists of whole buckets of the finer one. A period
     of 0, which another rule refuses, meets it."""
     a, b = finer.cel, coarser.cel
@@ -70,21 +70,21 @@ def _is_multiple(coarser: Operand, finer: Operand) -> Condition:
         each = _period(coarser, names), _period(finer, names)
         return () if any(period.is_zero for period in each) or each[0].is_multiple_of(each[1]) else ("",)
 
-    exact = Condition(f"({a}.endsWith('mo') ? ({months}) : {fixed})", failures)
+    exact = RuleCondition(f"({a}.endsWith('mo') ? ({months}) : {fixed})", failures)
     return coarser.matches(_ZERO) | finer.matches(_ZERO) | exact
 
 
-def _is_no_shorter(longer: Operand, shorter: Operand) -> Condition:
+def _is_no_shorter(longer: Operand, shorter: Operand) -> RuleCondition:
     def failures(names: Names) -> tuple[str, ...]:
         return () if _period(longer, names).nominal_ms >= _period(shorter, names).nominal_ms else ("",)
 
-    return Condition(f"{_seconds(longer.cel)} >= {_seconds(shorter.cel)}", failures)
+    return RuleCondition(f"{_seconds(longer.cel)} >= {_seconds(shorter.cel)}", failures)
 
 
 def _each_level(name: str, message: str) -> Rule:
     """Return the rule that a level's period is a multiple of that of each finer level, where both have it."""
 
-    def is_multiple(finer: Operand, coarser: Operand) -> Condition:
+    def is_multiple(finer: Operand, coarser: Operand) -> RuleCondition:
         a, b = finer.field(name), coarser.field(name)
         return (has(a) & has(b)) >> _is_multiple(b, a)
 

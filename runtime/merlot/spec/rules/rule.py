@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from merlot.spec.rules.language import Condition, MalformedError, Names
+from merlot.spec.rules.language import MalformedError, Names, RuleCondition
 
 
 class Rule(NamedTuple):
@@ -17,7 +17,7 @@ class Rule(NamedTuple):
 
     path: str
     """Field that the rule is about, below the object to which it applies; empty for the object itself."""
-    condition: Condition
+    condition: RuleCondition
     message: str
     """Text that says how to fix the field."""
     is_of_kubernetes: bool = False

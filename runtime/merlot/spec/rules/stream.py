@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from merlot.spec.rules.language import OLD, SELF, Condition, any_of, every, has, unchanged
+from merlot.spec.rules.language import OLD, SELF, RuleCondition, any_of, every, has, unchanged
 from merlot.spec.rules.rule import Rule
 from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIES, STREAM_TYPES, DecoderType
 
@@ -22,11 +22,11 @@ _OWNERS: Final = {
 """Parts of a decoder, with the type that each belongs to."""
 
 
-def _part(name: str) -> Condition:
+def _part(name: str) -> RuleCondition:
     return has(SELF.part("decoder").field(name))
 
 
-def _no_property(names: frozenset[str]) -> Condition:
+def _no_property(names: frozenset[str]) -> RuleCondition:
     return ~has(_PROPERTIES) | every(_PROPERTIES, "p", lambda p: ~p.is_in(*sorted(names)))
 
 

@@ -12,8 +12,8 @@ from merlot.spec.rules.language import (
     OLD,
     OLD_ITEM,
     SELF,
-    Condition,
     Operand,
+    RuleCondition,
     any_of,
     every,
     has,
@@ -43,7 +43,7 @@ _BOUNDARY: Final = _INGESTION.field("timeBoundary")
 _NEW_TABLE: Final = "create a table under another name and ingest again"
 
 
-def has_no_credentials(uri: Operand) -> Condition:
+def has_no_credentials(uri: Operand) -> RuleCondition:
     """Return the condition that a URI holds nothing that is certainly a secret. `merlot.uris` knows more that may be
     secret."""
     before_host = uri.matches("^[A-Za-z0-9+.-]+://[^/?]*:[^/?]*@") | uri.matches(
@@ -52,7 +52,7 @@ def has_no_credentials(uri: Operand) -> Condition:
     return ~(before_host | uri.matches("[?&](access|secret|session)_(key|token)="))
 
 
-def _is_time(column: Operand) -> Condition:
+def _is_time(column: Operand) -> RuleCondition:
     return column.field("name").equals(_TIME) & _role(column).equals("dateTime")
 
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from merlot.spec.rules.language import SELF, Condition, any_of, has, is_empty, some, unique
+from merlot.spec.rules.language import SELF, RuleCondition, any_of, has, is_empty, some, unique
 from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.upserting import UpsertMode
 
@@ -28,7 +28,7 @@ _OTHER_SKIP: Final = SELF.field("isSkipLateEvents")
 _ZERO: Final = "^0+[a-z]?$"
 
 
-def _exclude(first: str, second: str) -> Condition:
+def _exclude(first: str, second: str) -> RuleCondition:
     return ~(has(SELF.field(first)) & has(SELF.field(second)))
 
 

@@ -209,7 +209,7 @@ def test_a_partition_is_let_go_while_the_deep_store_hangs(tmp_path: Path, monkey
     monkeypatch.setattr(DeepStore, "put", hangs)
     monkeypatch.setattr(module.checkpoints, "write_checkpoint", lambda *_: (False, None))
     with ThreadPoolExecutor(1) as threads:
-        replica.snapshots._place = replace(replica.snapshots._place, executor=threads)
+        replica.snapshots._deps = replace(replica.snapshots._deps, executor=threads)
         for stop in (40, 80):
             chain.produce(40)
             replica.read(stop)

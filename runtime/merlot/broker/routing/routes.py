@@ -15,8 +15,7 @@ exactly that key and may be asked (`health.ServerStanding`). For each segment of
      minutes), or one that is as far ahead of this broker's clock;
    - a segment whose rows may have been answered as part of a consuming range: they would vanish, and in an upsert
      table the rows that they replace would vanish too;
-   - for a broker that just started, a record with a refresh time: the segments that it replaced were answered, and may
-     be on no server any more.
+   - for a broker that just started, a record with a refresh time: what it replaced was answered, and may be gone.
 
 Rules for several segments:
 
@@ -377,7 +376,7 @@ def _snapshot(
     seen = [segment for segment in routed.values() if segment.cut is not TimeSplit.HIDDEN]
     unavailable = tuple(segment.key for segment in seen if not segment.replicas)
     pending = table.pending(routed)
-    deadlines = [_ends_being_new(table.records[name]) for name in pending - table.frozen]
+    deadlines = [_stamp(table.records[name]) + NEW_SEGMENT_MS for name in pending - table.frozen]
     deadlines += [swap.ends_ms for swap in table.swaps]
     deadlines += [table.deadline_ms] if table.deadline_ms is not None else []
     return RoutingSnapshot(
@@ -454,8 +453,7 @@ class _Facts:
     asked_from: Mapping[int, int]
     """First segment of each partition that was asked for as `name@0`, which covers all later ones."""
     now_ms: int
-    is_first: bool
-    """True if this broker just started."""
+    is_first: bool  # this broker just started
 
     @classmethod
     def of(cls, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> _Facts:
@@ -564,10 +562,6 @@ def _is_young(record: SegmentRecord, now_ms: int) -> bool:
     """Return True if this version was published a moment ago. If it seems to come from the future, a clock is wrong,
     and its age is not known."""
     return abs(now_ms - _stamp(record)) < NEW_SEGMENT_MS
-
-
-def _ends_being_new(record: SegmentRecord) -> int:
-    return _stamp(record) + NEW_SEGMENT_MS
 
 
 def _stamp(record: SegmentRecord) -> int:

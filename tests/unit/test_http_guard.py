@@ -238,7 +238,7 @@ async def test_who_sends_or_takes_nothing_is_ended(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("pieces", [(b"",), (b"POST /echo HTT",), (post("/other", b"1"), b"GET /")])
 async def test_a_head_has_to_come_in_time(pieces: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot.http.server.Crowd", lambda: ConnectionLimiter(9, arrival_s=0.05))
+    monkeypatch.setattr("merlot.http.server.ConnectionLimiter", lambda: ConnectionLimiter(9, arrival_s=0.05))
     server = HttpServer(web.Application())
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -82,5 +82,5 @@ def test_a_table_created_again_starts_empty(store: SqliteMetastore) -> None:
     tables.put_table(store, manifest("a:INT"))
     publish(store, FLIGHTS, [segment("s1")])
     tables.delete_table(store, "flights")
-    assert tables.apply_table(store, manifest("a:STRING")).outcome is tables.Outcome.CREATED
+    assert tables.apply_table(store, manifest("a:STRING")).outcome is tables.ApplyOutcome.CREATED
     assert dict(load(store, FLIGHTS).segments) == {}

@@ -21,7 +21,7 @@ from tests.unit.spec.variants import Variant
 from merlot.cluster.records import TableRecord
 from merlot.embedded.node import Node
 from merlot.metastore.protocol import Metastore
-from merlot.server import keeper
+from merlot.server import table_data_manager
 from merlot.spec import manifest
 from merlot.spec.indexing import PartitioningSpec
 from merlot.spec.stream import StreamIngestion
@@ -53,8 +53,8 @@ class LateServer:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> LateServer:
-    server = LateServer(keeper.get_table)
-    monkeypatch.setattr(keeper, "get_table", server)
+    server = LateServer(table_data_manager.get_table)
+    monkeypatch.setattr(table_data_manager, "get_table", server)
     return server
 
 

@@ -44,7 +44,7 @@ def _lies_in(outer: str, inner: str) -> bool | None:
     },
 )
 def _is_subnet_of(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether an address, or a block, lies in a block."""
+    """Return True for rows whose address, or block, lies in their block."""
     return by_value(BOOLEAN, args, _lies_in, "text is no IP address or block function=issubnetof")
 
 

@@ -73,7 +73,8 @@ def _rising_difference(call: Call) -> Expr | None:
 
 
 def _is_rest(whole: Expr, part: Expr) -> bool:
-    """Whether `whole - part` is `whole` rounded towards zero: how ROUND(value, bucket) is written."""
+    """Return True if `whole - part` is `whole` rounded towards zero to a multiple: ROUND(value, bucket) is written
+    so."""
     if not isinstance(part, Call) or part.function != "mod" or not part.type.is_integer:
         return False
     return part.args[0] == whole and _is_positive(part.args[1])
@@ -259,8 +260,8 @@ def _decimals(function: str, args: Sequence[Vector]) -> Attempt:
 
 
 def _results(function: str, operands: Sequence[Scaled]) -> Attempt | None:
-    found = computed(function, operands)
-    return None if found is None else Attempt(found, None)
+    result = computed(function, operands)
+    return None if result is None else Attempt(result, None)
 
 
 def _rests(left: Scaled, right: Scaled) -> Attempt | None:

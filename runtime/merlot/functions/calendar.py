@@ -1,7 +1,8 @@
-"""What calendars and clocks show at instants: fields of dates and times. Proleptic Gregorian, ISO weeks.
+"""Fields of dates and times that calendars and clocks show at instants. Proleptic Gregorian, ISO weeks.
 
-Local times are milliseconds since 1970 as if they were UTC. Zones tell of some thousand years; instants of others are
-moved by 400 years, after which the calendar repeats, and their years moved back.
+Local times are milliseconds since 1970 as if they were UTC. The changes of a time zone are known for some thousand
+years. Instants outside are moved by multiples of 400 years, after which the calendar repeats, and their years are moved
+back.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Shown:
 
 
 def shown(millis: Longs, zone: str) -> Shown:
-    """What a zone's clocks show."""
+    """Return what the clocks of a time zone show at instants."""
     if zone == "UTC":
         return Shown(millis, None)
     clock = zone_clock(zone)
@@ -100,5 +101,5 @@ def week(days: Longs) -> Longs:
 
 
 def _thursday(days: Longs) -> Longs:
-    """Of the same week: its year is that of the week."""
+    """Return the Thursday of each day's week: its year is the year of the week."""
     return days - day_of_week(days) + 4

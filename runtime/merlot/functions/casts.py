@@ -94,14 +94,16 @@ def cast(target: SqlType, vector: Vector) -> Vector:
     return Vector(target, attempt.data, vector.nulls, failure)
 
 
-def _first(one: Vector) -> Vector:
+def _first(vector: Vector) -> Vector:
     """The constant of a vector of one row."""
-    if isinstance(one.data, Scaled):
-        data: Any = one.data.with_values(one.data.values.reshape(()))
+    if isinstance(vector.data, Scaled):
+        data: Any = vector.data.with_values(vector.data.values.reshape(()))
     else:
-        data = one.data.reshape(()) if isinstance(one.data, np.ndarray) else one.data[0]
-    nulls = None if one.nulls is None else one.nulls.reshape(())
-    return Vector(one.type, data, nulls, one.failure and Failure(one.failure.rows.reshape(()), one.failure.reason))
+        data = vector.data.reshape(()) if isinstance(vector.data, np.ndarray) else vector.data[0]
+    nulls = None if vector.nulls is None else vector.nulls.reshape(())
+    return Vector(
+        vector.type, data, nulls, vector.failure and Failure(vector.failure.rows.reshape(()), vector.failure.reason)
+    )
 
 
 def _converted(target: TypeName, vector: Vector) -> Attempt:

@@ -140,7 +140,7 @@ def _between(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"2 IN (1, 2)": True},
 )
 def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether the first vector's value is among the constants after it."""
+    """Return True for values of the first vector that are among the constants after it."""
     value, wanted = args[0], args[1:]
     if isinstance(value.data, Scaled):
         units = [units_of(candidate.with_objects().data[()], value.data.scale) for candidate in wanted]
@@ -152,8 +152,8 @@ def is_in(_type: SqlType, args: Sequence[Vector]) -> Any:
                 value.data.shape
             )
         values = np.array([candidate.data[()] for candidate in wanted], dtype=value.data.dtype)
-        found = np.isin(value.data, values)
-        return found | np.isnan(value.data) if values.dtype.kind == "f" and np.isnan(values).any() else found
+        is_member = np.isin(value.data, values)
+        return is_member | np.isnan(value.data) if values.dtype.kind == "f" and np.isnan(values).any() else is_member
     return to_mask(
         pc.is_in(value.data, value_set=pa.array([candidate.data.as_py() for candidate in wanted], value.data.type))
     )
@@ -242,14 +242,14 @@ def spelled_out_by_like(pattern: str) -> list[str]:
 
 
 def beginning_of_like(pattern: str) -> str:
-    """What every match begins with: the characters before the first wildcard."""
+    """Return what every match begins with: the characters before the first wildcard."""
     letters = iter(pattern)
-    found = []
+    characters = []
     for letter in letters:
         if letter in _WILDCARDS:
             break
-        found.append(next(letters, "") if letter == "\\" else letter)
-    return "".join(found)
+        characters.append(next(letters, "") if letter == "\\" else letter)
+    return "".join(characters)
 
 
 _WILDCARDS = {"%": ".*", "_": "."}

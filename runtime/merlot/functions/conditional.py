@@ -120,8 +120,8 @@ def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]],
 def _concatenated(parts: Sequence[Vector]) -> Any:
     """Values of vectors of one type, one behind the other."""
     scaled = [part.data for part in parts if isinstance(part.data, Scaled)]
-    if len(scaled) == len(parts) and (found := joined(scaled, np.concatenate)) is not None:
-        return found
+    if len(scaled) == len(parts) and (values := joined(scaled, np.concatenate)) is not None:
+        return values
     data = [part.with_objects().data for part in parts]
     return np.concatenate(data) if isinstance(data[0], np.ndarray) else pa.concat_arrays(data)
 
@@ -219,9 +219,9 @@ def _greatest(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
 def _either(take: Rows, left: Vector, right: Vector) -> Any:
     """Values of the left where it is to be taken, else of the right."""
     if isinstance(left.data, Scaled) and isinstance(right.data, Scaled):
-        found = joined((left.data, right.data), lambda pair: np.where(take, *pair))
-        if found is not None:
-            return found
+        values = joined((left.data, right.data), lambda pair: np.where(take, *pair))
+        if values is not None:
+            return values
     first, second = left.with_objects().data, right.with_objects().data
     if isinstance(first, np.ndarray):
         return np.where(take, first, second)

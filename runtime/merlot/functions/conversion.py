@@ -22,7 +22,7 @@ PLACEHOLDERS: Final[dict[TypeName, Value]] = {
     TypeName.JSON: "",
     TypeName.BYTES: b"",
 }
-"""What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
+"""Values of NULL in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
 _TEXT: Final = (TypeName.STRING, TypeName.JSON)
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 

@@ -45,7 +45,7 @@ _FIELDS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Shown], Longs], int],
 
 
 FIELD_NAMES: Final = frozenset(key for name, aliases, _, _ in _FIELDS for key in (name, *aliases))
-"""What EXTRACT takes."""
+"""Names of fields that EXTRACT takes."""
 
 
 def _applied(field: Callable[[Shown], Longs]) -> Apply:

@@ -110,8 +110,8 @@ def _offsets(millis: Longs, shown: Shown, *, with_colon: bool) -> pa.Array:
 def _zone_names(millis: Longs, zone: str) -> pa.Array:
     """Short names, by one instant of each stretch between two changes of the clock."""
     clock = zone_clock(zone)
-    known = millis + clock.cycles_off(millis) * CYCLE_MS
-    _, firsts, places = np.unique(clock.stretch(known), return_index=True, return_inverse=True)
-    found = zone_of(zone)
-    names = [zone_name(datetime_of(instant).astimezone(found)) for instant in known[firsts].tolist()]
+    moved = millis + clock.cycles_off(millis) * CYCLE_MS
+    _, firsts, places = np.unique(clock.stretch(moved), return_index=True, return_inverse=True)
+    time_zone = zone_of(zone)
+    names = [zone_name(datetime_of(instant).astimezone(time_zone)) for instant in moved[firsts].tolist()]
     return pa.array(names, pa.string()).take(pa.array(places))

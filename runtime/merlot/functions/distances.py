@@ -22,12 +22,12 @@ _B: Final = "JSONEXTRACTSCALAR('[0,8]', '$[*]', 'DOUBLE_ARRAY')"
 
 
 def _numbers(values: Values) -> Doubles:
-    found: Doubles = values.flat.to_numpy(zero_copy_only=False).astype(np.float64)
-    return found
+    numbers: Doubles = values.flat.to_numpy(zero_copy_only=False).astype(np.float64)
+    return numbers
 
 
 def _sums(numbers: Doubles, values: Values) -> Doubles:
-    """Of each row."""
+    """Return the sum of each row's numbers."""
     return np.bincount(values.rows, numbers, len(values.lengths)).astype(np.float64, copy=False)
 
 

@@ -37,7 +37,7 @@ from merlot.vectors.vector import (
 )
 
 _MANY = 1_024
-"""Of fewer rows it is not worth asking whether their values are distinct, or were worked out before."""
+"""Number of rows below which it is not worth asking whether values are distinct, or were worked out before."""
 MOST_MADE = 1 << 32
 """Bytes that a function may make of longer ones at once: an Arrow array of texts has up to half of it."""
 _LONG = TEXT | {TypeName.BIG_DECIMAL}
@@ -86,10 +86,10 @@ def _once(expr: T, source: ColumnSource, compute: Callable[[T, ColumnSource], Ve
     remembered: dict[Expr, Vector | None] | None = getattr(source, "remembered", None)
     if not remembered or source.num_rows < _MANY or expr not in remembered:
         return compute(expr, source)
-    found = remembered[expr]
-    if found is None:
-        found = remembered[expr] = compute(expr, source)
-    return found
+    result = remembered[expr]
+    if result is None:
+        result = remembered[expr] = compute(expr, source)
+    return result
 
 
 def _read(column: Column, source: ColumnSource) -> Vector:
@@ -120,9 +120,9 @@ def _lazy(lazy: Lazy, call: Call, source: ColumnSource, evaluate: Evaluate) -> V
 
 
 def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
-    """The call worked out once for each distinct text of the one column that it is of; None of other calls.
+    """Work the call out once for each distinct text of the only column that it reads; return None for other calls.
 
-    Looking a text up costs more than most functions of it: over rows they would look up one each."""
+    Looking a text up costs more than most functions of it: over rows they would look up one text each."""
     columns: set[Column] = set()
     if not _collect(call, columns) or len(columns) != 1:
         return None
@@ -131,8 +131,8 @@ def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
     if coded is None:
         return None
     values = Distinct(coded.distinct)
-    found = attempt(call, values).spread(values.num_rows).take(coded.ids)
-    return Vector(found.type, found.data, coded.nulls, outside(found.failure, coded.nulls))
+    result = attempt(call, values).spread(values.num_rows).take(coded.ids)
+    return Vector(result.type, result.data, coded.nulls, outside(result.failure, coded.nulls))
 
 
 def _collect(expr: Expr, columns: set[Column]) -> bool:
@@ -187,15 +187,15 @@ def _expect(function: ScalarFunction, args: Sequence[Vector], spending: account.
 
 
 def _of_lists(call: Call, source: ColumnSource) -> Vector:
-    """A predicate over lists: any value matches; `not_equals` and `not_in` mean that none is equal."""
+    """Apply a predicate to lists: any value matches; `not_equals` and `not_in` mean that no value is equal."""
     lists = attempt(call.args[0], source).spread(source.num_rows)
     base = call.args[0].type.base
     positive = Call(_POSITIVE.get(call.function, call.function), (Column("", SqlType(base)), *call.args[1:]), call.type)
     found_values = matches(positive, ValueSource(base, lists.data.flatten()))
     before = np.concatenate([[0], np.cumsum(found_values)])
     offsets = lists.data.offsets.to_numpy()
-    found = before[offsets[1:]] > before[offsets[:-1]]
-    return Vector(BOOLEAN, ~found if call.function in _POSITIVE else found, lists.nulls)
+    has_match = before[offsets[1:]] > before[offsets[:-1]]
+    return Vector(BOOLEAN, ~has_match if call.function in _POSITIVE else has_match, lists.nulls)
 
 
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}

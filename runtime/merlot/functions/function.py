@@ -1,7 +1,7 @@
-"""What a scalar function is: its signature, its rules, its code, and examples of it that a test runs.
+"""Definition of a scalar function: its signature, its rules, its code, and examples of it that a test runs.
 
-Most functions are `apply`: vectors in, values out, null where an argument is. A few see more of the rows: `lazy` ones
-are given their arguments unevaluated. Others are another expression in short, which `rewrite` writes out.
+Most functions are `apply`: vectors in, values out, null where an argument is. `lazy` functions see more of the rows:
+they are given their arguments unevaluated. Others are short forms of another expression, which `rewrite` writes out.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ ANYTHING: Final = Kind("values", frozenset(TypeName))
 
 
 class Lists(Enum):
-    """What becomes of an argument that is a list, as a multi-value column is."""
+    """Treatment of an argument that is a list, as a multi-value column is."""
 
     REFUSED = "refused"
     ANY_VALUE = "any value"
-    """A predicate: true where it is of any value of its first argument."""
+    """The function is a predicate: it is true where it is true of any value of its first argument."""
     TAKEN = "taken whole"
 
 
@@ -87,19 +87,19 @@ class Parameter:
 
 
 class Binding(Protocol):
-    """What functions may ask of the query that they are bound in."""
+    """Query in which functions are bound."""
 
     @property
     def nulls(self) -> bool:
-        """Whether null handling is on."""
+        """True if null handling is on."""
         ...
 
     def equal(self, left: Expr, right: Expr) -> Expr:
-        """The predicate that two expressions are equal; raises SqlValidationError."""
+        """Return the predicate that two expressions are equal; raise SqlValidationError if they cannot be compared."""
         ...
 
     def predicate(self, expr: Expr) -> Expr:
-        """A condition as a predicate; raises SqlValidationError."""
+        """Return a condition as a predicate; raise SqlValidationError if it is none."""
         ...
 
     def now_ms(self) -> int:
@@ -112,7 +112,7 @@ Rewrite = Callable[[Binding, tuple[Expr, ...]], Expr]
 
 
 class Traits(TypedDict, total=False):
-    """What may be said of a function besides its code."""
+    """Keyword arguments that describe a function besides its code."""
 
     aliases: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -151,12 +151,12 @@ class ScalarFunction:
     """How it is written, where that is not as a call."""
     lists: Lists = Lists.REFUSED
     sees_nulls: bool = False
-    """Whether its value may be known although an argument is null."""
+    """True if its value may be known although an argument is null."""
     is_light: bool = False
-    """Whether a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
+    """True if a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
     is_predicate: bool = False
     takes_scaled: bool = False
-    """Whether its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
+    """True if its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
     most_bytes: MostBytes | None = None
     """Bytes of a result, at most, where that may be longer than `sizes.usual` says."""
     bounds: Callable[[Sequence[Bounds]], Bounds] | None = None
@@ -203,7 +203,7 @@ class ScalarFunction:
         return self.parameters[min(position, len(self.parameters) - 1)]
 
     def wants_list(self, position: int) -> bool:
-        """Whether that argument has to be a list."""
+        """Return True if the argument at the position has to be a list."""
         return bool(self.parameters) and self.parameter(position).is_list
 
     def _check(self, args: tuple[Expr, ...]) -> None:

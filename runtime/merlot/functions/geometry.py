@@ -73,7 +73,7 @@ def read(data: bytes) -> Geometry | None:
 
 
 def from_text(text: str, *, is_geography: bool) -> Geometry | None:
-    """Of well-known text; None of what is no point or polygon."""
+    """Parse well-known text; return None if it is no point or polygon."""
     point = _POINT.fullmatch(text)
     if point is not None:
         return Geometry(POINT, ((_spot(point[1]),),), is_geography)
@@ -96,7 +96,7 @@ def to_text(geometry: Geometry) -> str:
 
 
 def contains(outer: Geometry, inner: Geometry) -> bool | None:
-    """Whether a point lies within: not on an edge of a polygon. None of a polygon within."""
+    """Return True if a point lies within, which excludes the edges of a polygon; None if `inner` is a polygon."""
     if not inner.is_point:
         return None
     spot = inner.rings[0][0]

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from merlot.tree.errors import SqlValidationError
 
 Condition = Callable[[Any, Any], bool]
-"""Of a value and its document."""
+"""Function of a value and its document."""
 _Operand = Callable[[Any, Any], Any]
 _NOTHING: Final = object()
 _MAX_DEPTH: Final = 20
@@ -94,8 +94,8 @@ class _Parser:
         word = self._next()
         self._take(word)
         if word in ("@", "$"):
-            found, self.place = self._parse_path(self._path, self.place)
-            return _at(found, is_root=word == "$")
+            path, self.place = self._parse_path(self._path, self.place)
+            return _at(path, is_root=word == "$")
         if word == "[":
             several = [] if self._next() == "]" else [self._constant(self._taken())]
             while self._take(","):
@@ -138,9 +138,9 @@ class _Parser:
         )
 
 
-def _at(found: Found, *, is_root: bool) -> _Operand:
+def _at(path: Found, *, is_root: bool) -> _Operand:
     def operand(value: Any, root: Any) -> Any:
-        nodes = found.nodes(root if is_root else value)
+        nodes = path.nodes(root if is_root else value)
         return nodes[0].value if nodes else _NOTHING
 
     return operand
@@ -172,7 +172,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 def _is_in(left: Any, right: Any) -> bool:
-    return isinstance(right, list) and any(_equal(left, one) for one in right)
+    return isinstance(right, list) and any(_equal(left, item) for item in right)
 
 
 def _contains(left: Any, right: Any) -> bool:

@@ -37,10 +37,10 @@ _ALL: Final = ("", "$..**", "$..")
     },
 )
 def _exists(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether it finds a value that is not null."""
+    """Return True for texts in which the path finds a value that is not null."""
     path = parse_path(args[1].data.as_py())
     if path.is_definite:
-        return at_path(BOOLEAN, args[0], path, lambda found: found is not ABSENT and found is not None)
+        return at_path(BOOLEAN, args[0], path, lambda result: result is not ABSENT and result is not None)
     return by_value(BOOLEAN, args[:1], lambda value: _finds(path, read_json(value)))
 
 
@@ -50,7 +50,7 @@ def _finds(path: JsonPath, document: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Of JSONEXTRACTKEY: 'maxDepth=2;dotNotation=true'."""
+    """Options of JSONEXTRACTKEY: 'maxDepth=2;dotNotation=true'."""
 
     max_depth: int = sys.maxsize
     is_dotted: bool = False
@@ -108,8 +108,8 @@ def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
         if document is ABSENT:
             return []
         nodes = _every(document, options.max_depth) if asked is None else asked.nodes(document)
-        found = (node.keys() for node in nodes)
-        return account.gathered(options.written(keys) for keys in found if len(keys) <= options.max_depth)
+        paths = (node.keys() for node in nodes)
+        return account.gathered(options.written(keys) for keys in paths if len(keys) <= options.max_depth)
 
     return by_value(_STRINGS, args[:1], compute)
 

@@ -16,12 +16,12 @@ from merlot.functions.json_conditions import Condition, parse_condition
 from merlot.tree.errors import SqlValidationError
 
 ABSENT: Final = object()
-"""What a definite path finds where there is nothing; null is a value."""
+"""Result of a definite path that finds nothing; null is a value."""
 EXPECTED: Final = "$.name['name'][0][*][1:3][0,2]..name[?(@.name > 1)].length()"
 MAX_LENGTH: Final = 1_000
 MAX_DESCENTS: Final = 2
 MAX_BRANCHES: Final = 1_000
-"""Of names and places between commas, multiplied: a path may not find more than there is, many times over."""
+"""Limit of the names and places between commas, multiplied: a path may not find the same values many times over."""
 _STEP: Final = re.compile(
     r"""\.(?P<length>length|size)\(\)|\.(?P<name>[^.\[\]*()'"?@$ ]+)|(?P<all>\.?\*|\.?\[\*\])"""
     r"""|\.?\[ *(?P<names>'[^']*'(?: *, *'[^']*')*|"[^"]*"(?: *, *"[^"]*")*) *\]"""
@@ -50,21 +50,21 @@ class Node:
             yield from map(self.below, keys)
 
     def keys(self) -> list[str | int]:
-        """From the root to it."""
-        found: list[str | int] = []
+        """Return the keys and places from the root to the node."""
+        keys: list[str | int] = []
         trail = self.trail
         while trail is not None:
             trail, key = trail
-            found.append(key)
-        return found[::-1]
+            keys.append(key)
+        return keys[::-1]
 
 
 class Step(Protocol):
-    """What a path does after its beginning."""
+    """Step of a path after its beginning."""
 
     @property
     def is_definite(self) -> bool:
-        """Whether it finds one value at most."""
+        """True if the step finds one value at most."""
         ...
 
     def apply(self, node: Node, root: Any) -> Iterator[Node]: ...
@@ -136,8 +136,8 @@ class _Matching:
     is_definite: bool = False
 
     def apply(self, node: Node, root: Any) -> Iterator[Node]:
-        asked = [node] if isinstance(node.value, dict) else node.children()
-        yield from (one for one in asked if self.condition(one.value, root))
+        candidates = [node] if isinstance(node.value, dict) else node.children()
+        yield from (candidate for candidate in candidates if self.condition(candidate.value, root))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class _Descent:
             # The objects of a list are asked one by one when their turn comes.
             if not (isinstance(self.inner, _Matching) and isinstance(current.value, list)):
                 yield from self.inner.apply(current, root)
-            pending += [one for one in current.children() if isinstance(one.value, dict | list)][::-1]
+            pending += [child for child in current.children() if isinstance(child.value, dict | list)][::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,33 +177,33 @@ class JsonPath:
         return all(step.is_definite for step in self.steps)
 
     def split(self) -> tuple[list[str | int], JsonPath]:
-        """The keys and places that it begins with, and the rest; no keys if the rest asks for the root."""
-        found: list[str | int] = []
+        """Return the keys and places that the path begins with, and the rest; no keys if the rest asks for the root."""
+        keys: list[str | int] = []
         for step in self.steps:
             if isinstance(step, _Names) and step.is_definite:
-                found.append(step.names[0])
+                keys.append(step.names[0])
             elif isinstance(step, _Places) and step.is_definite and step.places[0] >= 0:
-                found.append(step.places[0])
+                keys.append(step.places[0])
             else:
                 break
-        rest = self.steps[len(found) :]
-        return ([], self) if any(_asks_for_root(step) for step in rest) else (found, JsonPath(rest))
+        rest = self.steps[len(keys) :]
+        return ([], self) if any(_asks_for_root(step) for step in rest) else (keys, JsonPath(rest))
 
     def nodes(self, document: Any) -> list[Node]:
-        """All that it finds."""
-        found = [Node(document)]
+        """Return all nodes that the path finds."""
+        nodes = [Node(document)]
         for step in self.steps:
-            found = [one for node in found for one in step.apply(node, document)]
-        return found
+            nodes = [child for node in nodes for child in step.apply(node, document)]
+        return nodes
 
     def value(self, document: Any) -> Any:
-        """What it finds: a list, or of a definite path a value or ABSENT."""
+        """Return what the path finds: a list, or a value or ABSENT if the path is definite."""
         if document is ABSENT:
             return ABSENT
-        found = [node.value for node in self.nodes(document)]
+        values = [node.value for node in self.nodes(document)]
         if not self.is_definite:
-            return found
-        return found[0] if found else ABSENT
+            return values
+        return values[0] if values else ABSENT
 
 
 def _asks_for_root(step: Step) -> bool:
@@ -285,10 +285,10 @@ def _operand(path: str, place: int) -> tuple[JsonPath, int]:
     while place < len(path) and path[place] in ".[":
         step, place = _step(path, place)
         steps.append(step)
-    found = JsonPath(tuple(steps))
-    if not found.is_definite:
+    operand = JsonPath(tuple(steps))
+    if not operand.is_definite:
         raise SqlValidationError(f"JSON path has a condition on many values path='{path:.100}' expected=@.name[0]")
-    return found, place
+    return operand, place
 
 
 def _refused(path: str) -> SqlValidationError:

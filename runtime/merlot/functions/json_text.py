@@ -77,8 +77,8 @@ def _most_found(args: Sequence[Vector]) -> int:
     texts = pa.array([sizes.word(args[0])]) if args[0].is_constant else args[0].data
     opened = pc.count_substring_regex(texts, r"[\[{]").to_numpy(zero_copy_only=False)
     depths = np.minimum(opened, MAX_DEPTH) + 1.0
-    found = sizes.lengths_of(args[0]) * depths**descents
-    return int(found.sum()) + rows * (default + sizes.ROW_BYTES)
+    bounds = sizes.lengths_of(args[0]) * depths**descents
+    return int(bounds.sum()) + rows * (default + sizes.ROW_BYTES)
 
 
 def _named_type(args: Sequence[Expr]) -> SqlType:
@@ -106,14 +106,14 @@ def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
     path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:
-        return at_path(type_, args[0], path, lambda found: _listed(found, type_.base))
+        return at_path(type_, args[0], path, lambda result: _listed(result, type_.base))
 
-    def convert(found: Any) -> Any:
-        converted = None if found is ABSENT or found is None else _converted(found, type_.base)
+    def convert(result: Any) -> Any:
+        converted = None if result is ABSENT or result is None else _converted(result, type_.base)
         return default if converted is None else converted
 
     if type_.base is TypeName.BIG_DECIMAL:
-        texts = at_path(STRING, args[0], path, lambda found: _plain(convert(found)), _NO_VALUE)
+        texts = at_path(STRING, args[0], path, lambda result: _plain(convert(result)), _NO_VALUE)
         return Attempt(_decimals(texts.data), texts.failure)
     return at_path(type_, args[0], path, convert, _NO_VALUE, is_cast=True)
 
@@ -139,8 +139,8 @@ def _object(value: Decimal) -> Any:
     return out
 
 
-def _listed(found: Any, base: TypeName) -> list[Any]:
-    items = found if isinstance(found, list) else [] if found is ABSENT or found is None else [found]
+def _listed(result: Any, base: TypeName) -> list[Any]:
+    items = result if isinstance(result, list) else [] if result is ABSENT or result is None else [result]
     converted = [None if item is None else _converted(item, base) for item in items]
     return [item for item in converted if item is not None]
 
@@ -161,8 +161,8 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
         path = parse_path(args[1].data.as_py())
         default = _default(args[2]) if len(args) > 2 else nothing
 
-        def convert(found: Any) -> Any:
-            converted = None if found is ABSENT or found is None else _converted(found, base)
+        def convert(result: Any) -> Any:
+            converted = None if result is ABSENT or result is None else _converted(result, base)
             return default if converted is None else converted
 
         return at_path(type_, args[0], path, convert, is_cast=True)
@@ -176,7 +176,7 @@ def _fit_default(type_: SqlType) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         path_checked(args)
         given = args[2:]
-        return (*args[:2], *(literals.convert(one, type_) for one in given if isinstance(one, Literal)))
+        return (*args[:2], *(literals.convert(arg, type_) for arg in given if isinstance(arg, Literal)))
 
     return complete
 
@@ -215,7 +215,7 @@ def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
     """The values at the path as texts; empty where there are none."""
     path = parse_path(args[1].data.as_py())
     return at_path(
-        SqlType(TypeName.STRING, is_array=True), args[0], path, lambda found: _listed(found, TypeName.STRING)
+        SqlType(TypeName.STRING, is_array=True), args[0], path, lambda result: _listed(result, TypeName.STRING)
     )
 
 

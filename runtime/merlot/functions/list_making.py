@@ -88,9 +88,9 @@ for _name, _is_front, _example in (
 def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Every place of a value, counted from 0."""
     values = Values.of(args[0])
-    found = np.flatnonzero(is_in(values, args[1:]))
+    matches = np.flatnonzero(is_in(values, args[1:]))
     places = Values(pa.array(values.places.astype(np.int32)), values.offsets, values.is_constant)
-    return places.chosen(found)
+    return places.chosen(matches)
 
 
 @LIST_MAKING.strict(
@@ -105,7 +105,7 @@ def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _overlap(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether a value is in both."""
+    """Return True for rows whose lists have a value in common."""
     first = Values.of(args[0])
     both = joined(args)
     rows = len(both.offsets) - 1
@@ -155,8 +155,8 @@ def _counts(starts: Any, ends: Any, steps: Any) -> tuple[NDArray[np.int64], NDAr
         safe = np.where(steps == 0, 1, steps)
         counts = np.floor_divide(whole, safe) + 1
     is_lost = (steps == 0) | ~np.isfinite(span) | (np.abs(span) >= 2.0**62) | (counts > MOST)
-    kept = np.where(is_lost | (counts < 0), 0, np.nan_to_num(counts.astype(np.float64)))
-    return kept.astype(np.int64), is_lost
+    lengths = np.where(is_lost | (counts < 0), 0, np.nan_to_num(counts.astype(np.float64)))
+    return lengths.astype(np.int64), is_lost
 
 
 def _widest(args: Sequence[Expr]) -> SqlType:

@@ -80,8 +80,8 @@ class Values:
     def without(self, rows: NDArray[np.bool_]) -> Values:
         """The same rows, some of them empty."""
         counts = np.where(rows, 0, self.lengths)
-        kept = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
-        return Values(kept, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
+        remaining = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
+        return Values(remaining, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
 
     def answer(self, per_row: Any) -> Any:
         """A result per row; the one of a constant."""
@@ -122,10 +122,10 @@ def _in_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The values of ARRAY[…] in the type that holds all of them."""
     common = args[0].type
     for arg in args[1:]:
-        found = common_type(common, arg.type)
-        if found is None:
+        wider = common_type(common, arg.type)
+        if wider is None:
             raise SqlValidationError(f"ARRAY cannot join {common} with {arg.type}")
-        common = found
+        common = wider
     if common.base is TypeName.UNKNOWN or any(isinstance(arg, Literal) and arg.value is None for arg in args):
         raise SqlValidationError("ARRAY needs values that are not NULL")
     return tuple(cast_to(arg, common) for arg in args)
@@ -165,7 +165,7 @@ def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[Values], NDArray[Any]]:
-    """Of each row, by a ufunc; the identity of no values."""
+    """Return a function that reduces the numbers of each row by a ufunc; a row without values gives the identity."""
 
     def reduce(values: Values) -> NDArray[Any]:
         numbers = values.flat.to_numpy(zero_copy_only=False).astype(dtype)
@@ -250,8 +250,8 @@ for _name, _result, _apply, _sum in (
 
 def is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
     members = pa.array([_scalar(value) for value in wanted], values.flat.type)
-    found: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
-    return found
+    is_member: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
+    return is_member
 
 
 def _scalar(value: Vector) -> Any:
@@ -302,9 +302,9 @@ def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
 def first_place(args: Sequence[Vector]) -> Any:
     """Where in each list the constant is first, counted from 0; -1 is nowhere."""
     values = Values.of(args[0])
-    found = np.flatnonzero(is_in(values, args[1:]))[::-1]
+    matches = np.flatnonzero(is_in(values, args[1:]))[::-1]
     places = np.full(len(values.offsets) - 1, -1, np.int32)
-    places[values.rows[found]] = values.places[found]
+    places[values.rows[matches]] = values.places[matches]
     return values.answer(places)
 
 

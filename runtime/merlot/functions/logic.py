@@ -92,5 +92,5 @@ def _nullness(call: Call, source: ColumnSource, evaluate: Evaluate, *, wanted: b
     else:
         tested = evaluate(arg, source)
         nulls, failure = tested.nulls, tested.failure
-    found = np.zeros(source.num_rows, np.bool_) if nulls is None else np.broadcast_to(nulls, source.num_rows)
-    return Vector(BOOLEAN, found if wanted else ~found, None, failure)
+    is_null = np.zeros(source.num_rows, np.bool_) if nulls is None else np.broadcast_to(nulls, source.num_rows)
+    return Vector(BOOLEAN, is_null if wanted else ~is_null, None, failure)

@@ -34,9 +34,9 @@ def _map_value(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     lists = Values.of(values)
     is_lost = Values.of(keys).lengths != lists.lengths
     taken = pa.array(lists.offsets[:-1] + places, mask=(places < 0) | is_lost)
-    found = from_arrow(call.type, lists.flat.take(taken))
+    result = from_arrow(call.type, lists.flat.take(taken))
     nulls = either_null(keys.nulls, values.nulls)
     failure = either_failed(either_failed(keys.failure, values.failure), failed(is_lost, _UNEQUAL))
     missing = places < 0
     nulls = either_null(nulls, missing & ~is_lost if missing.any() else None)
-    return Vector(call.type, found.data, nulls, outside(failure, nulls))
+    return Vector(call.type, result.data, nulls, outside(failure, nulls))

@@ -108,7 +108,7 @@ _INSTEAD: Final = {
     "anyvalue": "MIN(x), or FIRSTWITHTIME(x, time, 'TYPE')",
     "groovy": "the expression in SQL, or as a derived column",
 }
-"""What Pinot has and we have in another form, by canonical key."""
+"""Replacements of functions that Pinot has and Merlot has in another form, by canonical key."""
 
 
 def of(call: Call) -> ScalarFunction:

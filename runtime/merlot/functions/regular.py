@@ -53,7 +53,7 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _differs(pattern: str) -> str | None:
-    """What Java and RE2 read differently in a pattern."""
+    """Return what Java and RE2 read differently in a pattern; None if there is no difference."""
     previous = ""
     for _, letter, is_class in _letters(pattern):
         if is_class and letter == "[":
@@ -110,7 +110,7 @@ def _like(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"REGEXP_LIKE('banana', 'n.n')": True, "REGEXP_LIKE('banana', '^B', 'i')": True},
 )
 def _regexp_like(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether the pattern is found anywhere in the text."""
+    """Return True for texts in which the pattern is found anywhere."""
     return to_mask(pc.match_substring_regex(args[0].data, args[1].data.as_py()))
 
 
@@ -143,18 +143,18 @@ def spelled_out(pattern: str) -> list[str]:
 
 
 def beginning_of(pattern: str) -> str:
-    """What every match of a checked pattern is at the beginning of the text; empty where it is not plain to see."""
+    """Return the beginning of all texts that match a checked pattern; empty where it is not plain to see."""
     if not pattern.startswith("^") or "|" in pattern or "\\Q" in pattern:
         return ""
-    found = ""
+    beginning = ""
     for _, letter, is_class in _letters(pattern[1:]):
         if letter in ("*", "?", "{"):
-            return found[:-1]  # what it follows may be missing
+            return beginning[:-1]  # what it follows may be missing
         is_special = is_class or letter in (".", "^", "$", "+", "[", "(", ")")
         if is_special or (len(letter) == 2 and (letter[1].isalnum() or not letter[1].isascii())):
             break
-        found += letter[-1]
-    return found
+        beginning += letter[-1]
+    return beginning
 
 
 def _named(pattern: str) -> tuple[str, int]:
@@ -200,10 +200,10 @@ def _check_extract(args: tuple[Expr, ...]) -> None:
 
 def _constants(args: Sequence[Expr], types: Sequence[SqlType]) -> list[Any]:
     """The values of constants; raises SqlValidationError for arguments of other types, and for NULL."""
-    found = [arg.value if isinstance(arg, Literal) else None for arg in args]
-    if [arg.type for arg in args] != list(types) or None in found:
+    values = [arg.value if isinstance(arg, Literal) else None for arg in args]
+    if [arg.type for arg in args] != list(types) or None in values:
         raise SqlValidationError("regular expressions have other constants")
-    return found
+    return values
 
 
 @REGULAR.strict(
@@ -224,10 +224,10 @@ def _regexp_extract(_type: SqlType, args: Sequence[Vector]) -> Any:
     pattern, name, default = (arg.data.as_py() for arg in args[1:])
     texts = pa.array([args[0].data.as_py()]) if args[0].is_constant else args[0].data
     if not name:
-        found = pa.repeat(pa.scalar(default), len(texts))
+        extracted = pa.repeat(pa.scalar(default), len(texts))
     else:
-        found = pc.struct_field(pc.extract_regex(texts, pattern), name).fill_null(default)
-    return found[0] if args[0].is_constant else found
+        extracted = pc.struct_field(pc.extract_regex(texts, pattern), name).fill_null(default)
+    return extracted[0] if args[0].is_constant else extracted
 
 
 def _replacement(template: str, groups: int) -> str:

@@ -206,8 +206,8 @@ def _as_decimals(value: Vector) -> Any:
 
 
 def _decimals(value: Vector, scale: int, mode: str) -> Any:
-    if isinstance(value.data, Scaled) and (found := at_scale(value.data, scale, mode)) is not None:
-        return found
+    if isinstance(value.data, Scaled) and (values := at_scale(value.data, scale, mode)) is not None:
+        return values
     exact = _as_decimals(value.with_objects())
     rounded = [_quantized(item, scale, mode) for item in np.atleast_1d(exact)]
     return _objects(rounded).reshape(np.shape(exact))

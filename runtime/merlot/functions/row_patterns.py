@@ -22,21 +22,21 @@ from merlot.vectors.vector import Attempt, Vector, failed
 ROW_PATTERNS: Final = Family("Patterns of the row")
 
 Match = Callable[[Any, str], Any]
-"""Whether texts, an array or a scalar, match a pattern; SqlValidationError if it is none."""
+"""Function that returns which texts, an array or a scalar, match a pattern; raises SqlValidationError if it is none."""
 
 
 def _by_pattern(texts: Vector, patterns: Vector, match: Match) -> Attempt:
     """Match each text with the pattern of its row. Rows whose pattern is none have no value."""
     varying = [vector.data for vector in (texts, patterns) if not vector.is_constant]
     shape = (len(varying[0]),) if varying else ()
-    found, lost, reason = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_), ""
+    matched, lost, reason = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_), ""
     groups = [(patterns.data.as_py(), ...)] if patterns.is_constant else _rows_by_value(patterns.data)
     for pattern, rows in groups:
         try:
-            found[rows] = match(_taken(texts.data, rows), pattern)
+            matched[rows] = match(_taken(texts.data, rows), pattern)
         except SqlValidationError as error:
             lost[rows], reason = True, str(error)
-    return Attempt(found, failed(lost, reason))
+    return Attempt(matched, failed(lost, reason))
 
 
 def _rows_by_value(values: pa.Array) -> Iterator[tuple[str, NDArray[np.int64]]]:

@@ -27,7 +27,7 @@ class ColumnSource(Protocol):
         ...
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows are null, whether or not null handling is on."""
+        """Return which rows are null, whether or not null handling is on."""
         ...
 
 
@@ -94,7 +94,7 @@ def hits(verdict: Vector, num_rows: int) -> Rows:
 
 
 def decided(verdict: Vector, num_rows: int) -> tuple[Rows, Failure | None]:
-    """As hits, but rows without a verdict are given back beside."""
+    """Return the rows that are hits, as `hits` does, and apart from them the failure of rows without a verdict."""
     full = verdict.spread(num_rows)
-    found = hits(full, num_rows)
-    return (found, None) if full.failure is None else (found & ~full.failure.rows, full.failure)
+    is_hit = hits(full, num_rows)
+    return (is_hit, None) if full.failure is None else (is_hit & ~full.failure.rows, full.failure)

@@ -95,6 +95,6 @@ def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
     values = Values.of(Vector(_STRINGS, _parts(args[0], separator)))
     places = np.asarray(args[2].data, np.int64)
     places = np.where(places < 0, places + values.lengths, places)
-    found = element_at(type_, values, places)
+    elements = element_at(type_, values, places)
     is_none = values.answer((places < 0) | (places >= values.lengths))
-    return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", found)
+    return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", elements)

@@ -239,7 +239,7 @@ def _rtrim(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _characters(args: Sequence[Vector], blanks: str) -> str:
-    """Those to leave out at the ends: an argument's, else blanks."""
+    """Return the characters to strip from the ends: those of the second argument, else blanks."""
     return str(args[1].data.as_py()) if len(args) > 1 else blanks
 
 
@@ -269,7 +269,7 @@ def _rpad(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _padding(args: Sequence[Vector]) -> Any:
-    """What each text lacks."""
+    """Return the padding that each text lacks."""
     length, pad = int(args[1].data), args[2].data.as_py() or " "
     lacking = np.maximum(length - ints(pc.utf8_length(args[0].data)), 0)
     lengths, places = np.unique(lacking, return_inverse=True)

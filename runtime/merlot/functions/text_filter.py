@@ -1,10 +1,10 @@
-"""What TEXT_MATCH asks of a text: words, phrases and beginnings of words, in Lucene's classic notation.
+"""Filters of TEXT_MATCH: words, phrases and beginnings of words, in Lucene's classic notation.
 
     java AND ("distributed systems" OR stream*) AND NOT python
 
 Words are runs of letters, digits and underscores, and each Chinese or Japanese character by itself; case does not
-matter. What stands side by side is joined by OR. What is excluded stands after AND NOT. Fields, fuzziness, weights,
-ranges, `+`, `-` and regular expressions are refused.
+matter. Conditions side by side are joined by OR. An excluded condition stands after AND NOT. Fields, fuzziness,
+weights, ranges, `+`, `-` and regular expressions are refused.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def words_of(text: str) -> list[str]:
 
 
 def holds(condition: Condition, text: str) -> bool:
-    """Whether a text keeps to a condition."""
+    """Return True if a text matches a condition."""
     return _holds(condition, words_of(text))
 
 
@@ -105,15 +105,15 @@ class _Parser:
     def _read(self) -> Iterator[tuple[str, str]]:
         place, end = 0, len(self._text.rstrip())
         while place < end:
-            found = _TOKEN.match(self._text, place)
-            if found is None:
+            match = _TOKEN.match(self._text, place)
+            if match is None:
                 raise self._error(f"cannot read {self._text[place : place + 20]!r}")
-            kind = str(found.lastgroup)
-            text = found.group(kind)
+            kind = str(match.lastgroup)
+            text = match.group(kind)
             if kind == "sign" or (kind == "word" and text in ("AND", "OR", "NOT")):
                 kind, text = "sign", _SIGNS.get(text, text)
             yield kind, text
-            place = found.end()
+            place = match.end()
 
     def _either(self, depth: int) -> Condition:
         parts = [self._every(depth)]

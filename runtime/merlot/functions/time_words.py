@@ -21,12 +21,12 @@ def constant_text(arg: Expr) -> str:
     return str(arg.value)
 
 
-def one_of(arg: Expr, problem: str, known: Sequence[str]) -> str:
-    """One of the known words, in any case; raises SqlValidationError."""
-    found = constant_text(arg).upper()
-    if found not in known:
-        raise SqlValidationError(f"{problem} '{found:.100}' expected={'|'.join(known)}")
-    return found
+def one_of(arg: Expr, problem: str, words: Sequence[str]) -> str:
+    """Return the constant in upper case if it is one of the words, in any case; raise SqlValidationError if not."""
+    word = constant_text(arg).upper()
+    if word not in words:
+        raise SqlValidationError(f"{problem} '{word:.100}' expected={'|'.join(words)}")
+    return word
 
 
 def calendar_unit(function: str, arg: Expr) -> str:

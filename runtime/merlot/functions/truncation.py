@@ -114,9 +114,9 @@ def at_local(starts: Longs, millis: Longs, zone: str, *, is_day: bool) -> Longs:
         return starts
     clock = zone_clock(zone)
     cycles = clock.cycles_off(millis)
-    found = (clock.first_at if is_day else clock.last_at)(starts, millis + cycles * CYCLE_MS)
-    is_long = (cycles <= 0) | (found >= _LOWEST + cycles * CYCLE_MS)
-    return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST)
+    instants = (clock.first_at if is_day else clock.last_at)(starts, millis + cycles * CYCLE_MS)
+    is_long = (cycles <= 0) | (instants >= _LOWEST + cycles * CYCLE_MS)
+    return np.where(is_long, instants - cycles * CYCLE_MS, _LOWEST)
 
 
 def scaled(values: Longs, factor: int) -> Longs:

@@ -50,7 +50,7 @@ class ZoneClock:
         return np.where(instants < self._oldest, -((instants - self._oldest) // CYCLE_MS), late)
 
     def local(self, instants: Longs) -> Longs:
-        """What clocks show."""
+        """Return what clocks show at instants."""
         return instants + self._offsets[self.stretch(instants)]
 
     def first_at(self, times: Longs, instants: Longs) -> Longs:
@@ -70,16 +70,16 @@ class ZoneClock:
     def _at(self, times: Longs, instants: Longs, *, wants_last: bool) -> Longs:
         bounds = np.concatenate([[np.iinfo(np.int64).min], self._changes, [np.iinfo(np.int64).max]])
         here = self.stretch(times - self._offsets[self.stretch(instants)])
-        found = np.full(len(times), np.iinfo(np.int64).min)
-        skipped = found.copy()
+        chosen = np.full(len(times), np.iinfo(np.int64).min)
+        skipped = chosen.copy()
         for step in _NEAR if wants_last else reversed(_NEAR):
             place = np.clip(here + step, 0, len(self._offsets) - 1)
             at = times - self._offsets[place]
             begins, ends = bounds[place], bounds[place + 1]
-            found = np.where((at >= begins) & (at < ends) & (at <= instants), at, found)
+            chosen = np.where((at >= begins) & (at < ends) & (at <= instants), at, chosen)
             is_gap = (at < begins) & (times - self._offsets[np.maximum(place - 1, 0)] >= begins) & (place > 0)
             skipped = np.where(is_gap, begins, skipped)
-        return np.where(found > np.iinfo(np.int64).min, found, skipped)
+        return np.where(chosen > np.iinfo(np.int64).min, chosen, skipped)
 
 
 @lru_cache(maxsize=64)
@@ -117,10 +117,10 @@ def _read(content: bytes) -> tuple[list[int], list[int], bool]:
     changes = np.frombuffer(content, f">i{size}", num_changes, start).tolist()
     kinds = np.frombuffer(content, np.uint8, num_changes, start + num_changes * size).tolist()
     types = start + num_changes * (size + 1)
-    known = [struct.unpack_from(">lB", content, types + 6 * number) for number in range(num_types)]
-    first = next((offset for offset, is_summer in known if not is_summer), known[0][0])
+    local_types = [struct.unpack_from(">lB", content, types + 6 * number) for number in range(num_types)]
+    first = next((offset for offset, is_summer in local_types if not is_summer), local_types[0][0])
     footer = content[start + _block_size(counts, size) :] if version >= b"2" else b""
-    return changes, [first, *(known[kind][0] for kind in kinds)], b"," in footer
+    return changes, [first, *(local_types[kind][0] for kind in kinds)], b"," in footer
 
 
 def _block_size(counts: list[int], size: int) -> int:
@@ -133,13 +133,13 @@ def _by_rule(zone: ZoneInfo, start: int) -> tuple[list[int], list[int]]:
     first = (_EPOCH + timedelta(seconds=start)).year
     changes: list[int] = []
     offsets: list[int] = []
-    known: dict[tuple[bool, int], list[tuple[int, int]]] = {}
+    changes_by_kind: dict[tuple[bool, int], list[tuple[int, int]]] = {}
     for year in range(first, first + 403):
         begin = datetime(year, 1, 1, tzinfo=UTC)
         kind = isleap(year), begin.weekday()
-        if kind not in known:
-            known[kind] = _changes_of(zone, year + 400)
-        for after, offset in known[kind]:
+        if kind not in changes_by_kind:
+            changes_by_kind[kind] = _changes_of(zone, year + 400)
+        for after, offset in changes_by_kind[kind]:
             change = (begin - _EPOCH) // _SECOND + after
             if change > start:
                 changes.append(change)
@@ -151,15 +151,15 @@ def _changes_of(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
     """Changes of a year, in seconds since it began, and the offsets after them: asked for every few days."""
     begin = low = datetime(year, 1, 1, tzinfo=UTC)
     offset = _offset(zone, low)
-    found: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     while low.year == year:
         high = min(low + _PROBE, begin.replace(year=year + 1))
         if _offset(zone, high) != offset:
             change = _change(zone, low, high)
             offset = _offset(zone, change)
-            found.append(((change - begin) // _SECOND, offset))
+            changes.append(((change - begin) // _SECOND, offset))
         low = high
-    return found
+    return changes
 
 
 def _change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:

@@ -20,7 +20,7 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Local times; `cycles` times 400 years too late."""
+    """Local times. They are `cycles` times 400 years too late."""
 
     local: Longs
     cycles: Longs | None
@@ -56,12 +56,12 @@ def shown(millis: Longs, zone: str) -> Shown:
 
 
 def months_of(days: Longs) -> Longs:
-    """Months since January 1970."""
+    """Return months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
 def first_day(months: Longs) -> Longs:
-    """Days since 1970 of the first of a month."""
+    """Return the first days of months, in days since 1970."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 

@@ -86,7 +86,7 @@ def _charset(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _from_hex_number(value: str) -> int | None:
-    """As Long.parseLong, so a negative number has a sign; 0x may stand before it."""
+    """Read a hex number as Long.parseLong does: a negative number has a sign. 0x may stand before the digits."""
     digits = value.removeprefix("0x")
     if not _HEX_NUMBER.fullmatch(digits):
         return None
@@ -95,7 +95,7 @@ def _from_hex_number(value: str) -> int | None:
 
 
 def _encoded_url(value: str) -> str:
-    """As Java's URLEncoder: letters, digits and .-*_ stay, a blank is a plus."""
+    """Encode as Java's URLEncoder: letters, digits and .-*_ stay, a blank becomes a plus."""
     return quote_plus(value, safe="*").replace("~", "%7E")
 
 

@@ -1,4 +1,4 @@
-"""Lists of numbers as vectors: lengths, products, and how far apart two of them are."""
+"""Vectors, which are lists of numbers: their lengths, products and distances."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _dims(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 @DISTANCES.strict("vectornorm", parameters=_ONE, result=DOUBLE, lists=Lists.TAKEN, examples={f"VECTOR_NORM({_A})": 5.0})
 def _norm(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The square root of the sum of squares."""
+    """Return the square root of the sum of squares."""
     values = Values.of(args[0])
     numbers = _numbers(values)
     return values.answer(np.sqrt(_sums(numbers * numbers, values)))

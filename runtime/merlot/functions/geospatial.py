@@ -1,4 +1,4 @@
-"""ST_… functions, of points and polygons in BYTES as Pinot stores them. Other geometries are refused."""
+"""ST_… functions of points and polygons, which are stored in BYTES as Pinot does it. Other geometries are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from merlot.vectors.vector import Attempt, Vector, failed
 
 GEOSPATIAL: Final = Family("Geospatial")
 EARTH_RADIUS_M: Final = 6_371_010.0
-"""Pinot's."""
+"""Radius of the earth in Pinot."""
 _RECORD: Final = np.dtype([("kind", "u1"), ("x", ">f8"), ("y", ">f8")])
 _TRUTH: Final = Kind("true or false, or 1 or 0", frozenset({TypeName.BOOLEAN, TypeName.INT, TypeName.LONG}))
 _SHAPE: Final = Parameter(name="geometry", kind=BINARY)
@@ -86,7 +86,8 @@ def _distance(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
-    """Between two points seen from the middle of a sphere, by Vincenty's formula, which is exact near and far."""
+    """Return the angle between two points seen from the middle of a sphere, by Vincenty's formula, which is exact near
+    and far."""
     across = np.cos(y2) * np.sin(x - x2)
     along = np.cos(y) * np.sin(y2) - np.sin(y) * np.cos(y2) * np.cos(x - x2)
     straight = np.sin(y) * np.sin(y2) + np.cos(y) * np.cos(y2) * np.cos(x - x2)
@@ -95,7 +96,7 @@ def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
 
 
 def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDArray[np.bool_]]:
-    """x, y and kinds of points, and which bytes are none."""
+    """Return x, y and kinds of points, and which of the bytes are no point."""
     stored = pa.array([arg.data.as_py()], pa.binary()) if arg.is_constant else arg.data
     offsets, data = text_buffers(stored)
     starts = offsets[:-1].astype(np.int64)
@@ -107,7 +108,7 @@ def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDAr
 
 
 def _of(name: str, compute: Callable[..., Any]) -> Apply:
-    """By the geometry that bytes hold; None of one that is not supported."""
+    """Return a function that applies `compute` to the geometries in bytes; a geometry that is not supported fails."""
 
     def of_bytes(*stored: bytes) -> Any:
         shapes = [geometry.read(data) for data in stored]

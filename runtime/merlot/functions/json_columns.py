@@ -1,7 +1,9 @@
-"""JSON by paths, a column at once: a kernel finds the values, and Python is asked only of what it leaves.
+"""JSON paths over a column at once: a kernel finds the values, and Python handles only the texts that the kernel
+leaves.
 
-Documents mostly differ from row to row where the values in them do not: so what a path finds is made distinct, not the
-documents. Texts that the kernel is not sure of (`kernels.json_paths`), and all of some paths, go one by one.
+Documents mostly differ from row to row even where the values in them do not. So the values that a path finds are made
+distinct, not the documents. Texts that the kernel is not sure of (`kernels.json_paths`), and all texts of some paths,
+are read one by one.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def _refused(constant: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """The value of a text, or ABSENT if it is no JSON."""
+    """Return the value of a text, or ABSENT if it is no JSON."""
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):
@@ -134,7 +136,7 @@ def _doubles(json_values: JsonValues, base: TypeName) -> NDArray[Any] | None:
     numbers = json_values.doubles()
     if numbers is None:
         return None
-    # -0 is a whole number, which has no sign.
+    # -0 is read as a whole number, which has no sign.
     numbers[(numbers == 0) & (json_values.lengths == 2)] = 0.0
     with np.errstate(over="ignore"):
         return numbers.astype(DTYPES[base], copy=False)

@@ -38,7 +38,7 @@ MAX_COMBINATIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A scalar at the path has one of these texts; `is_other`: it has none of them."""
+    """Condition that a scalar at the path has one of these texts; `is_other`: that it has none of them."""
 
     path: Steps
     texts: tuple[str, ...]
@@ -47,7 +47,8 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A scalar at the path lies between the bounds, of which one may be None, and not on those that are left out."""
+    """Condition that a scalar at the path lies between the bounds. One of them may be None. `with_low` and `with_high`
+    include the bound itself."""
 
     path: Steps
     low: str | Decimal | None
@@ -58,7 +59,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is a scalar at the path."""
+    """Condition that there is a scalar at the path."""
 
     path: Steps
 
@@ -77,7 +78,7 @@ Condition = Among | Within | Exists | Every | Either
 
 
 class JsonFilter(NamedTuple):
-    """A condition, or (negate) that it does not hold."""
+    """Condition, or (`negate`) that it does not hold."""
 
     condition: Condition
     negate: bool
@@ -87,7 +88,7 @@ class JsonFilter(NamedTuple):
 
 
 def loaded(text: str) -> Any:
-    """The value of a JSON text; None, as of null, if it is not JSON."""
+    """Return the value of a JSON text; None, as for null, if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -194,8 +195,8 @@ _BOUNDS: Final = {"<": (False, False), "<=": (False, True), ">": (True, False), 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> JsonFilter:
-    """The filter that a text writes; raises SqlValidationError."""
-    return _Parser(text).parse()
+    """Parse a filter; raise SqlValidationError."""
+    return _FilterParser(text).parse()
 
 
 class _Token(NamedTuple):
@@ -203,7 +204,7 @@ class _Token(NamedTuple):
     text: str
 
 
-class _Parser:
+class _FilterParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(self._read())

@@ -1,4 +1,4 @@
-"""Where in JSON something lies: whether a path finds anything, and the paths of what it finds."""
+"""Functions that tell whether a JSON path finds anything, and the paths of what it finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.vectors.vector import Vector
 JSON_KEYS: Final = Family("Keys of JSON")
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 _ALL: Final = ("", "$..**", "$..")
-"""Paths by which Pinot means every key, those below a key after it."""
+"""Paths by which Pinot means every key, nested keys after the key that holds them."""
 
 
 @JSON_KEYS.strict(
@@ -57,7 +57,7 @@ class _Options:
 
     @classmethod
     def parse(cls, given: str) -> _Options:
-        """Raises SqlValidationError."""
+        """Parse options; raise SqlValidationError."""
         max_depth, is_dotted = sys.maxsize, False
         for part in filter(None, map(str.strip, given.split(";"))):
             name, _, value = (side.strip().upper() for side in part.partition("="))
@@ -98,7 +98,7 @@ def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The paths of what a path finds; none in a text that is no JSON."""
+    """Return the paths of the values that a path finds; none for a text that is no JSON."""
     path = args[1].data.as_py()
     options = _Options.parse(args[2].data.as_py()) if len(args) > 2 else _Options()
     asked = None if path in _ALL else parse_path(path)
@@ -115,7 +115,7 @@ def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _every(document: Any, max_depth: int) -> Iterable[Node]:
-    """Each value below the root, those in it after it."""
+    """Yield each value below the root, nested values after the value that holds them."""
     pending = [(node, 1) for node in Node(document).children()][::-1]
     while pending:
         node, depth = pending.pop()

@@ -1,7 +1,8 @@
 """JSON paths, as Jayway's JsonPath reads them: `$.a['b'][0]`, and steps that find any number of values.
 
-A path is parsed once, to steps; each takes a node of a document to nodes below it, in the order of the document. One
-whose every step finds one value at most is definite, and finds a value or nothing; any other finds a list.
+A path is parsed once, into steps. Each step goes from a node of a document to nodes below it, in the order of the
+document. A path is definite if each of its steps finds one value at most: it finds a value or nothing. Any other path
+finds a list.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _STEP: Final = re.compile(
 _NAME: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _DESCENT: Final = re.compile(r"\.\.(?P<name>[^.\[\]*()'\"?@$ ]+)?")
 Trail = tuple[Any, str | int] | None
-"""The trail of the node above, and the name or place in it; None at the root."""
+"""Trail of the node above, and the name or place in that node; None at the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a document, and where it lies."""
+    """Value of a document, and where it lies."""
 
     value: Any
     trail: Trail = None
@@ -85,7 +86,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """Several names at a path's end: an object of those that there are."""
+    """Several names at a path's end: finds an object of the members that exist."""
 
     names: tuple[str, ...]
     is_definite: bool = True
@@ -130,7 +131,7 @@ class _Every:
 
 @dataclass(frozen=True, slots=True)
 class _Matching:
-    """Values of a list for which a condition holds; of an object itself."""
+    """Values of a list for which a condition holds, or an object itself if the condition holds for it."""
 
     condition: Condition
     is_definite: bool = False
@@ -142,7 +143,7 @@ class _Matching:
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Another step from the node and all below it."""
+    """Applies another step to the node and all nodes below it."""
 
     inner: Step
     is_definite: bool = False
@@ -151,7 +152,7 @@ class _Descent:
         pending = [node]
         while pending:
             current = pending.pop()
-            # The objects of a list are asked one by one when their turn comes.
+            # The objects in a list are tested one by one when their turn comes.
             if not (isinstance(self.inner, _Matching) and isinstance(current.value, list)):
                 yield from self.inner.apply(current, root)
             pending += [child for child in current.children() if isinstance(child.value, dict | list)][::-1]
@@ -168,7 +169,7 @@ class _Length:
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that was parsed."""
+    """Parsed path."""
 
     steps: tuple[Step, ...]
 
@@ -212,7 +213,7 @@ def _asks_for_root(step: Step) -> bool:
 
 @lru_cache(maxsize=1_024)
 def parse_path(path: str) -> JsonPath:
-    """Raises SqlValidationError."""
+    """Parse a path; raise SqlValidationError."""
     if not path.startswith("$") or len(path) > MAX_LENGTH:
         raise _refused(path)
     steps: list[Step] = []
@@ -227,7 +228,8 @@ def parse_path(path: str) -> JsonPath:
 
 
 def _check(path: str, steps: Sequence[Step]) -> None:
-    """Raises SqlValidationError of what might find too much, and of a length of many values or within a path."""
+    """Raise SqlValidationError if the path might find too much, or asks for a length of many values or within the
+    path."""
     has_length = any(isinstance(step, _Length) for step in steps)
     if any(isinstance(step, _Length) for step in steps[:-1]) or (has_length and not JsonPath(tuple(steps)).is_definite):
         raise _refused(path)
@@ -241,7 +243,7 @@ def _check(path: str, steps: Sequence[Step]) -> None:
 
 
 def _step(path: str, place: int) -> tuple[Step, int]:
-    """The step that begins at a place, and where it ends."""
+    """Return the step that begins at a place, and where it ends."""
     descent = _DESCENT.match(path, place)
     if descent is not None:
         if descent["name"] is not None:
@@ -280,7 +282,7 @@ def _plain(match: re.Match[str]) -> Step:
 
 
 def _operand(path: str, place: int) -> tuple[JsonPath, int]:
-    """The definite path that follows an @ or a $ in a condition, and where it ends."""
+    """Return the definite path that follows an @ or a $ in a condition, and where it ends."""
     steps: list[Step] = []
     while place < len(path) and path[place] in ".[":
         step, place = _step(path, place)

@@ -1,4 +1,4 @@
-"""JSON by paths (`json_path`): each distinct text is read once."""
+"""Functions that read JSON by paths (`json_path`): each distinct text is read once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
 MAX_DEPTH: Final = 1_024
-"""Lists and objects within one another; the reader refuses more."""
+"""Depth of nested lists and objects; the reader refuses more."""
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
 
 
@@ -35,7 +35,7 @@ def _written(value: Any) -> str:
 
 
 def _converted(value: Any, base: TypeName) -> Any:
-    """The JSON value in a type; None if it is none of it."""
+    """Return the JSON value in a type; None if it does not fit."""
     if base is TypeName.STRING:
         return _written(value)
     if base is TypeName.JSON:
@@ -51,7 +51,7 @@ def _converted(value: Any, base: TypeName) -> Any:
 
 
 def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """JSON, path, type, default of that type."""
+    """Complete the arguments to JSON, path, type, and default in that type."""
     name = constant_text(args[2]).upper()
     base = name.removesuffix("_ARRAY")
     if base not in _TYPES or (name.endswith("_ARRAY") and base in ("BIG_DECIMAL", "JSON")):
@@ -102,7 +102,7 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
     },
 )
 def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """The value at the path; without a default a text that lacks it fails."""
+    """Return the value at the path; a text without such a value fails if there is no default."""
     path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:
@@ -155,7 +155,7 @@ def path_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector]], Any]:
-    """The value at a path, or the default, or what Pinot takes for none."""
+    """Return a function that gives the value at a path, or the default, or what Pinot gives if there is none."""
 
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         path = parse_path(args[1].data.as_py())
@@ -171,7 +171,7 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
 
 
 def _fit_default(type_: SqlType) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """The path checked, and the default in the type."""
+    """Return a function that checks the path, and converts the default to the type."""
 
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         path_checked(args)
@@ -212,7 +212,7 @@ for _name, _aliases, _type, _kind, _nothing, _example in (
     examples={"""JSONPATHARRAY('{"a":[{"b":1},{"b":"x"}]}', '$.a[*].b')""": ["1", "x"]},
 )
 def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """The values at the path as texts; empty where there are none."""
+    """Return the values at the path as texts; an empty list where there are none."""
     path = parse_path(args[1].data.as_py())
     return at_path(
         SqlType(TypeName.STRING, is_array=True), args[0], path, lambda result: _listed(result, TypeName.STRING)
@@ -226,7 +226,7 @@ def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
     examples={"""JSONFORMAT(CAST('{"a": [1, 2]}' AS JSON))""": '{"a":[1,2]}', "JSONFORMAT('a\"b')": '"a\\"b"'},
 )
 def _format(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """JSON without blanks; a STRING as a JSON string."""
+    """Return JSON without blanks; a STRING as a JSON string."""
     if args[0].type == JSON:
         return by_value(STRING, args, _compact, "text is no JSON function=jsonformat")
     return by_value(STRING, args, lambda value: json.dumps(value, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Predicates that look for something inside a value. An index of the column answers them where there is one."""
+"""Predicates that search within a value. An index of the column answers them where there is one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def _checked(function: str, parse: Callable[[str], object]) -> Callable[[tuple[E
 
 
 def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
-    """Each distinct text is read once, in Python: some microseconds. Indexes are for tables that ask this."""
+    """Read each distinct text once, in Python, which takes some microseconds. Tables that are searched often need an
+    index."""
     texts = args[0].data
     if isinstance(texts, pa.Scalar):
         return np.array(holds(texts.as_py()), np.bool_)

@@ -24,26 +24,26 @@ _WORD: Final = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")
 _TOKEN: Final = re.compile(r'\s*(?:"(?P<phrase>[^"]*)"|(?P<sign>[()]|&&|\|\|)|(?P<word>[^\s()"&|]+))')
 _SIGNS: Final = {"&&": "AND", "||": "OR", "(": "(", ")": ")"}
 _REFUSED: Final = re.compile(r"^[+\-!/]|[~^:\[\]{}?/\\]|\*.|^\*$")
-"""Notation of Lucene that would otherwise be taken for text."""
+"""Notation of Lucene that would otherwise be read as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """These words, one after another; often there is one."""
+    """Condition that these words stand one after another; often there is one word."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """A word that begins so."""
+    """Condition that a word begins so."""
 
     prefix: str
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of the parts, and none of those that are excluded."""
+    """Condition that all parts hold, and none of the excluded ones."""
 
     parts: tuple[Condition, ...]
     without: tuple[Condition, ...] = ()
@@ -51,7 +51,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Any of the parts."""
+    """Condition that any of the parts holds."""
 
     parts: tuple[Condition, ...]
 
@@ -60,7 +60,7 @@ Condition = Phrase | Begins | Every | Either
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Return the words of a text, in order."""
     return _WORD.findall(text.lower())
 
 
@@ -84,11 +84,11 @@ def _holds(condition: Condition, words: list[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Condition:
-    """The condition that a text writes; raises SqlValidationError."""
-    return _Parser(text).parse()
+    """Parse a condition; raise SqlValidationError."""
+    return _SearchParser(text).parse()
 
 
-class _Parser:
+class _SearchParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(self._read())

@@ -16,7 +16,7 @@ TIME_UNITS = tuple(UNIT_NANOS)
 
 
 def constant_text(arg: Expr) -> str:
-    """The text of an argument that was checked to be one."""
+    """Return the text of an argument that was checked to be a constant text."""
     assert isinstance(arg, Literal)
     return str(arg.value)
 
@@ -30,18 +30,18 @@ def one_of(arg: Expr, problem: str, words: Sequence[str]) -> str:
 
 
 def calendar_unit(function: str, arg: Expr) -> str:
-    """A unit of the calendar, which may be in the plural; raises SqlValidationError."""
+    """Return a unit of the calendar, which may be in the plural; raise SqlValidationError."""
     singular = Literal(constant_text(arg).upper().removesuffix("S"), STRING)
     return one_of(singular, f"{function}: unknown unit", TRUNC_UNITS)
 
 
 def time_unit(function: str, arg: Expr) -> str:
-    """A unit of Java's TimeUnit; raises SqlValidationError."""
+    """Return a unit of Java's TimeUnit; raise SqlValidationError."""
     return one_of(arg, f"{function}: unknown time unit", TIME_UNITS)
 
 
 def zone_name(function: str, arg: Expr) -> str:
-    """A time zone by its name or offset; raises SqlValidationError."""
+    """Return a time zone's name or offset; raise SqlValidationError."""
     zone = constant_text(arg)
     try:
         zone_of(zone)

@@ -1,6 +1,6 @@
-"""URLs cut, shortened and taken apart, read once for each distinct text, as Pinot does by java.net.URI.
+"""URLs cut, shortened and taken apart, as Pinot does by java.net.URI. Each distinct text is read once.
 
-What a URL lacks is 'null'; one that cannot be read stays as it is where something is cut out of it.
+A part that a URL lacks is 'null'. Functions that cut something out leave a URL as it is if it cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_USER: Final = _UNRESERVED | frozenset(";:&=+$,")
 _IN_PATH: Final = _UNRESERVED | frozenset(":@&=+$,;/")
 _IN_QUERY: Final = _UNRESERVED | frozenset(";/?:@&=+$,[]")
 _SHORT_ENDS: Final = frozenset({"com", "net", "org", "co"})
-"""Below which the name of a site is one label."""
+"""Top-level domains below which a site's name is one label."""
 
 
 def _labels(url: str) -> list[str]:
@@ -32,7 +32,7 @@ def _labels(url: str) -> list[str]:
 
 
 def _site(labels: Sequence[str]) -> Sequence[str]:
-    """The labels of a site's name and what is above it."""
+    """Return the labels of a site: its name and the domains above it."""
     if len(labels) <= 2:
         return labels
     return labels[-2:] if labels[-1] in _SHORT_ENDS else labels[-3:]

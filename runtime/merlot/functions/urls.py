@@ -1,4 +1,6 @@
-"""Parts of URLs, read once for each distinct text. What a URL lacks is 'null', as Pinot answers its null texts."""
+"""Parts of URLs. Each distinct text is read once. A part that a URL lacks is 'null', as Pinot answers its null
+texts.
+"""
 
 from __future__ import annotations
 

@@ -73,8 +73,8 @@ def _rising_difference(call: Call) -> Expr | None:
 
 
 def _is_rest(whole: Expr, part: Expr) -> bool:
-    """Return True if `whole - part` is `whole` rounded towards zero to a multiple, as ROUND(value, bucket) is
-    written."""
+    """Return True if `whole - part` rounds `whole` towards zero to a multiple, which is how ROUND(value, bucket) is
+    rewritten."""
     if not isinstance(part, Call) or part.function != "mod" or not part.type.is_integer:
         return False
     return part.args[0] == whole and _is_positive(part.args[1])

@@ -26,7 +26,7 @@ from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
 MAX_DEPTH: Final = 1_024
-"""Depth of nested lists and objects; the reader refuses more."""
+"""Greatest depth of nested lists and objects; the reader refuses more."""
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
 
 

@@ -33,8 +33,8 @@ def _checked(function: str, parse: Callable[[str], object]) -> Callable[[tuple[E
 
 
 def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
-    """Read each distinct text once, in Python, which takes some microseconds. Tables that are searched often need an
-    index."""
+    """Read each distinct text once, in Python, which takes some microseconds. Tables that are often searched so
+    should have an index."""
     texts = args[0].data
     if isinstance(texts, pa.Scalar):
         return np.array(holds(texts.as_py()), np.bool_)

@@ -1,4 +1,4 @@
-"""Addresses of IP, versions 4 and 6, and the blocks that they lie in; read once for each distinct text."""
+"""IP addresses, versions 4 and 6, and the blocks that they lie in. Each distinct text is read once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ Block = IPv4Network | IPv6Network
 
 
 def _block(written: str) -> Block | None:
-    """A block such as 10.0.0.0/8, whatever its address has beyond the prefix; an address is a block of one."""
+    """Parse a block such as 10.0.0.0/8, whatever its address has beyond the prefix. An address is a block of one
+    address."""
     try:
         return ip_network(written, strict=False)
     except ValueError:
@@ -44,7 +45,7 @@ def _lies_in(outer: str, inner: str) -> bool | None:
     },
 )
 def _is_subnet_of(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether an address, or a block, lies in a block."""
+    """Return True for rows whose address, or block, lies in their block."""
     return by_value(BOOLEAN, args, _lies_in, "text is no IP address or block function=issubnetof")
 
 
@@ -55,7 +56,7 @@ def _is_subnet_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"IP_PREFIX('10.1.2.3', 8)": "10.0.0.0/8", "IPPREFIX('2001:db8:85a3::8a2e', 32)": "2001:db8::/32"},
 )
 def _ip_prefix(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The block of so many bits that an address lies in."""
+    """Return the block that each address lies in, for a prefix of the given number of bits."""
 
     def compute(address: str, bits: int) -> str | None:
         block = None if "/" in address else _block(f"{address}/{bits}")

@@ -1,4 +1,4 @@
-"""Arguments as Pinot takes them: values of other types than a function wants, converted."""
+"""Arguments converted as Pinot does it where their types are not those that a function wants."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from merlot.values.types import TypeName
 
 _WITH_FRACTIONS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL})
 _WHOLE_FORMS: Final = {"max": "maxlong", "min": "minlong"}
-"""Aggregates that answer DOUBLE, and the same as LONG."""
+"""Aggregates that answer DOUBLE, and the aggregates that answer the same as LONG."""
 
 
 def fitted(function: ScalarFunction, args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The arguments, as text where text is wanted, as whole numbers where these are: what follows the point is cut off.
+    """Return the arguments as text where the function wants text, and as whole numbers, cut off at the point, where it
+    wants those.
 
-    Predicates take what they say they take, and constants that a function needs have to be what they are.
-    """
+    Arguments of predicates, and constants that a function needs, are not converted."""
     if function.is_predicate or not function.parameters:
         return args
     return tuple(_fitted(function.parameter(place), arg) for place, arg in enumerate(args))
 
 
 def as_whole(arg: Expr) -> Expr:
-    """A number as a LONG. MAX and MIN of whole numbers and times lose no digit, and have a value of no rows."""
+    """Return a number as a LONG. MAX and MIN of whole numbers and times are computed as LONG, so that they lose no
+    digit and have a value even without rows."""
     if arg.type.base not in _WITH_FRACTIONS:
         return arg
     if isinstance(arg, Aggregate) and arg.function in _WHOLE_FORMS and arg.args[0].type.base in INSTANTS.types:

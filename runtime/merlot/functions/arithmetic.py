@@ -44,7 +44,7 @@ ARITHMETIC: Final = Family("Arithmetic")
 
 
 def exact_type(args: Sequence[Expr]) -> SqlType:
-    """LONG of whole numbers, BIG_DECIMAL with one of them, else DOUBLE."""
+    """Return LONG for whole numbers, BIG_DECIMAL if any argument is one, else DOUBLE."""
     if any(arg.type == BIG_DECIMAL for arg in args):
         return BIG_DECIMAL
     is_whole = all(arg.type.is_integer or arg.type.base is TypeName.TIMESTAMP for arg in args)
@@ -52,7 +52,7 @@ def exact_type(args: Sequence[Expr]) -> SqlType:
 
 
 def constant_number(expr: Expr) -> Any:
-    """The number that the expression is; None if it is none, or no constant."""
+    """Return the number that a constant expression is; None for other constants and expressions."""
     value = expr.value if isinstance(expr, Literal) else None
     return None if isinstance(value, str | bytes | bool) else value
 
@@ -73,7 +73,8 @@ def _rising_difference(call: Call) -> Expr | None:
 
 
 def _is_rest(whole: Expr, part: Expr) -> bool:
-    """Whether `whole - part` is `whole` rounded towards zero: how ROUND(value, bucket) is written."""
+    """Return True if `whole - part` rounds `whole` towards zero to a multiple, which is how ROUND(value, bucket) is
+    rewritten."""
     if not isinstance(part, Call) or part.function != "mod" or not part.type.is_integer:
         return False
     return part.args[0] == whole and _is_positive(part.args[1])
@@ -181,7 +182,7 @@ def _abs(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def product(left: Vector, right: Vector) -> Any:
-    """Products of whole numbers; those that overflow have failed."""
+    """Multiply whole numbers; rows that overflow fail."""
     return _integers("times", left, right)
 
 
@@ -196,7 +197,7 @@ def _computed(function: str, type_: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _alone(function: str, operation: Callable[[Any], Any], type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Negation, or the absolute value."""
+    """Return the negation or the absolute value."""
     if type_.base is TypeName.BIG_DECIMAL:
         return _decimals(function, args)
     if type_.base not in INTEGERS:
@@ -209,7 +210,7 @@ def _integers(function: str, left: Vector, right: Vector) -> Any:
     if left.data.dtype != np.int64 and right.data.dtype != np.int64:
         return np.asarray(_NUMPY[function](left.data, right.data, dtype=np.int64))
     shape = np.broadcast_shapes(left.data.shape, right.data.shape)
-    # ascontiguousarray makes a constant an array of one.
+    # ascontiguousarray makes an array of one number from a constant.
     wide = [np.ascontiguousarray(np.broadcast_to(side.data, shape), np.int64) for side in (left, right)]
     out = np.empty_like(wide[0])
     if not _CHECKED[function](wide[0], wide[1], out):
@@ -219,7 +220,7 @@ def _integers(function: str, left: Vector, right: Vector) -> Any:
 
 
 def _overflows(function: str, left: Longs, right: Longs, wrapped: Longs) -> Rows:
-    """Rows whose exact result is not the wrapped one."""
+    """Return the rows whose exact result is not the wrapped one."""
     if function == "plus":
         return np.asarray(((left ^ wrapped) & (right ^ wrapped)) < 0)
     if function == "minus":
@@ -230,10 +231,10 @@ def _overflows(function: str, left: Longs, right: Longs, wrapped: Longs) -> Rows
 
 
 def modulo(left: Any, right: Any) -> Attempt:
-    """Remainders of whole numbers, with the sign of what is divided."""
+    """Return remainders of whole numbers, with the sign of the dividend. Division by zero fails."""
     divisor = np.asarray(right, np.int64)
     is_zero = divisor == 0
-    # A number's remainder by -1 is that by 1, and the lowest number cannot be divided by -1.
+    # The remainder by -1 is the same as by 1. The lowest number cannot be divided by -1.
     rest = np.asarray(np.fmod(np.asarray(left, np.int64), np.where(is_zero | (divisor == -1), 1, divisor)))
     rows = np.broadcast_to(is_zero, rest.shape)
     return Attempt(rest, failed(rows, "division by zero function=mod"))
@@ -259,8 +260,8 @@ def _decimals(function: str, args: Sequence[Vector]) -> Attempt:
 
 
 def _results(function: str, operands: Sequence[Scaled]) -> Attempt | None:
-    found = computed(function, operands)
-    return None if found is None else Attempt(found, None)
+    result = computed(function, operands)
+    return None if result is None else Attempt(result, None)
 
 
 def _rests(left: Scaled, right: Scaled) -> Attempt | None:
@@ -272,7 +273,7 @@ def _rests(left: Scaled, right: Scaled) -> Attempt | None:
 
 
 def _decimal_by_decimal(function: str, operands: Sequence[NDArray[Any]]) -> Attempt:
-    """As above, where it is known to fail for some."""
+    """Compute number by number, so that only the rows that overflow or divide by zero fail."""
     shape = operands[0].shape
     out = np.full(operands[0].size, operands[0].flat[0], object)
     rows = np.zeros(len(out), np.bool_)

@@ -1,6 +1,8 @@
-"""Bits of whole numbers, in two's complement: INT of INTs, else LONG, as in Java. Shifts count modulo the width.
+"""Bits of whole numbers, in two's complement: INT for INT arguments, else LONG, as in Java. Shifts are modulo the
+width.
 
-A number has 64 bits to BITEXTRACT and BITMASK: any other is 0."""
+For BITEXTRACT and BITMASK a number has 64 bits: any other bit is 0.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def _not(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _by(type_: SqlType, amount: Vector) -> Any:
-    """How far to shift: Java looks at the lowest five or six bits."""
+    """Return how far to shift: Java looks at the lowest five bits for INT, six for LONG."""
     dtype = DTYPES[type_.base]
     return (np.asarray(amount.data, np.int64) & (8 * dtype.itemsize - 1)).astype(dtype)
 
@@ -101,7 +103,7 @@ def _mask(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _is_bit(place: Vector) -> Any:
-    """1 of the bits that a number has, else 0."""
+    """Return 1 for positions of bits that a LONG has, else 0."""
     places = np.asarray(place.data, np.int64)
     return ((places >= 0) & (places < 64)).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Functions that Python computes: once for each distinct value, not for each row."""
+"""Functions that Python computes, once for each distinct value instead of each row."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from merlot.vectors import account
 from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed, values_at
 
 Compute = Callable[..., Any]
-"""The values of a row to its result; None fails."""
+"""Function from the values of a row to its result; None fails."""
 
 
 def by_value(type_: SqlType, args: Sequence[Vector], compute: Compute, failure: str = "") -> Attempt:
-    """The results, of a type that is text, bytes, a list of these, or of fixed width."""
+    """Return the results of `compute` for all rows. Their type is text, bytes, a list of these, or of fixed width."""
     varying = [arg for arg in args if not arg.is_constant]
     if not varying:
         values, lost = _results(type_, [tuple(_scalar(arg) for arg in args)], compute)

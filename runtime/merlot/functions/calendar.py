@@ -1,7 +1,8 @@
-"""What calendars and clocks show at instants: fields of dates and times. Proleptic Gregorian, ISO weeks.
+"""Fields of dates and times that calendars and clocks show at instants. Proleptic Gregorian, ISO weeks.
 
-Local times are milliseconds since 1970 as if they were UTC. Zones tell of some thousand years; instants of others are
-moved by 400 years, after which the calendar repeats, and their years moved back.
+Local times are milliseconds since 1970 as if they were UTC. The changes of a time zone are known for some thousand
+years. Instants outside are moved by multiples of 400 years, after which the calendar repeats, and their years are moved
+back.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Local times; `cycles` times 400 years too late."""
+    """Local times. They are `cycles` times 400 years too late."""
 
     local: Longs
     cycles: Longs | None
@@ -46,7 +47,7 @@ class Shown:
 
 
 def shown(millis: Longs, zone: str) -> Shown:
-    """What a zone's clocks show."""
+    """Return what the clocks of a time zone show at instants."""
     if zone == "UTC":
         return Shown(millis, None)
     clock = zone_clock(zone)
@@ -55,12 +56,12 @@ def shown(millis: Longs, zone: str) -> Shown:
 
 
 def months_of(days: Longs) -> Longs:
-    """Months since January 1970."""
+    """Return months since January 1970."""
     return days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64)
 
 
 def first_day(months: Longs) -> Longs:
-    """Days since 1970 of the first of a month."""
+    """Return the first days of months, in days since 1970."""
     return months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
 
 
@@ -100,5 +101,5 @@ def week(days: Longs) -> Longs:
 
 
 def _thursday(days: Longs) -> Longs:
-    """Of the same week: its year is that of the week."""
+    """Return the Thursday of each day's week: its year is the year of the week."""
     return days - day_of_week(days) + 4

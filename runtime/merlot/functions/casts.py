@@ -77,7 +77,7 @@ def _cast(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
 
 
 def cast(target: SqlType, vector: Vector) -> Vector:
-    """The vector in another type; what has no counterpart there has failed."""
+    """Return the vector in another type; values without a counterpart in it fail."""
     source = vector.type
     if source == target:
         return vector
@@ -94,14 +94,16 @@ def cast(target: SqlType, vector: Vector) -> Vector:
     return Vector(target, attempt.data, vector.nulls, failure)
 
 
-def _first(one: Vector) -> Vector:
-    """The constant of a vector of one row."""
-    if isinstance(one.data, Scaled):
-        data: Any = one.data.with_values(one.data.values.reshape(()))
+def _first(vector: Vector) -> Vector:
+    """Return the constant that a vector of one row holds."""
+    if isinstance(vector.data, Scaled):
+        data: Any = vector.data.with_values(vector.data.values.reshape(()))
     else:
-        data = one.data.reshape(()) if isinstance(one.data, np.ndarray) else one.data[0]
-    nulls = None if one.nulls is None else one.nulls.reshape(())
-    return Vector(one.type, data, nulls, one.failure and Failure(one.failure.rows.reshape(()), one.failure.reason))
+        data = vector.data.reshape(()) if isinstance(vector.data, np.ndarray) else vector.data[0]
+    nulls = None if vector.nulls is None else vector.nulls.reshape(())
+    return Vector(
+        vector.type, data, nulls, vector.failure and Failure(vector.failure.rows.reshape(()), vector.failure.reason)
+    )
 
 
 def _converted(target: TypeName, vector: Vector) -> Attempt:
@@ -143,7 +145,7 @@ def _reason(vector: Vector, target: TypeName) -> str:
 
 
 def _each(values: Any, convert: Callable[[Any], Any], worthless: Any) -> tuple[list[Any], Rows]:
-    """Converted values, with the worthless one for those that convert to None, and which these are."""
+    """Convert each value. Return the results, with `worthless` for values that convert to None, and a mask of those."""
     converted = [convert(value) for value in values]
     return [worthless if value is None else value for value in converted], np.array(
         [value is None for value in converted], bool
@@ -181,7 +183,8 @@ def _of_scaled(target: TypeName, vector: Vector, numbers: Scaled) -> Attempt:
 
 
 def _to_decimals(vector: Vector) -> Attempt:
-    """Numbers as they are written; those that are none, NaN and the infinities, have failed."""
+    """Return numbers as the decimals that they are written as; texts that are no numbers, NaN and the infinities
+    fail."""
     if vector.data.dtype.kind in "ib":
         return Attempt(bounded(vector.data.astype(np.int64), 0), None)
     written = scaled_of(pa.array(vector.data.astype(np.float64)).cast(pa.string()))
@@ -229,7 +232,7 @@ _PLAIN: dict[TypeName, tuple[str, pa.DataType]] = {
         pa.timestamp("ms"),
     ),
 }
-"""Texts that Arrow reads as constants are read, without another form."""
+"""Patterns of texts that Arrow reads just as constants are read, and the Arrow type to read them by."""
 
 
 def _parsed(target: TypeName, vector: Vector) -> Attempt:
@@ -254,7 +257,7 @@ def _numbers(values: pa.Array, target: TypeName) -> Any:
 
 
 def _text_by_text(target: TypeName, texts: pa.Array, reason: str) -> Attempt:
-    """Every distinct text as a constant is read."""
+    """Read every distinct text as a constant is read."""
     wanted = SqlType(target)
 
     def read(text: str) -> Any:

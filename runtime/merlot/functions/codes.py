@@ -23,7 +23,7 @@ from merlot.vectors.vector import Vector
 CODES: Final = Family("Codes")
 _HEX_NUMBER: Final = re.compile("[+-]?[0-9a-fA-F]+")
 _CHARSETS: Final = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE")
-"""Those that every Java has."""
+"""Charsets that every Java has."""
 OF_BYTES: Final = Parameter(name="bytes", kind=BINARY)
 
 
@@ -86,16 +86,16 @@ def _charset(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _from_hex_number(value: str) -> int | None:
-    """As Long.parseLong, so a negative number has a sign; 0x may stand before it."""
+    """Read a hex number as Long.parseLong does: a negative number has a sign. 0x may stand before the digits."""
     digits = value.removeprefix("0x")
     if not _HEX_NUMBER.fullmatch(digits):
         return None
-    found = int(digits, 16)
-    return found if -(2**63) <= found < 2**63 else None
+    number = int(digits, 16)
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _encoded_url(value: str) -> str:
-    """As Java's URLEncoder: letters, digits and .-*_ stay, a blank is a plus."""
+    """Encode as Java's URLEncoder: letters, digits and .-*_ stay, a blank becomes a plus."""
     return quote_plus(value, safe="*").replace("~", "%7E")
 
 

@@ -1,4 +1,4 @@
-"""CASE, and what is a CASE in short."""
+"""CASE, and functions that are short forms of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from merlot.vectors.vector import Failure, Rows, Vector, constant, either_failed
 
 CONDITIONAL: Final = Family("Conditional")
 Branch = tuple[Expr, Expr]
-"""A predicate, and the result where it is the first that holds."""
+"""Predicate, and the result where it is the first that holds."""
 
 
 def typed_case(branches: Sequence[Branch], otherwise: Expr, *, nulls: bool) -> Expr:
@@ -78,7 +78,8 @@ def _result(result: Expr, target: SqlType, *, nulls: bool) -> Expr:
     examples={"CASE WHEN 1 = 2 THEN 'a' ELSE 'b' END": "b", "CASE 3 WHEN 3 THEN 'c' END": "c"},
 )
 def _case(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
-    """First branch whose condition is TRUE. Conditions see the rows still open, results their own."""
+    """Return the result of the first branch whose condition is TRUE. Conditions are evaluated on the rows that are
+    still undecided, results on the rows of their branch."""
     left = np.arange(source.num_rows)
     parts: list[tuple[NDArray[np.int64], Vector]] = []
 
@@ -98,14 +99,14 @@ def _case(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
 
 
 def _undecided(type_: SqlType, failure: Failure, left: NDArray[np.int64]) -> tuple[NDArray[np.int64], Vector]:
-    """Rows for which no branch is known."""
+    """Return the rows whose condition failed, and a vector in which all of them have failed."""
     rows = left[failure.rows]
     nothing = Vector(type_, constant(Literal(None, type_)).data).spread(len(rows))
     return rows, Vector(type_, nothing.data, None, Failure(np.ones(len(rows), np.bool_), failure.reason))
 
 
 def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]], num_rows: int) -> Vector:
-    """One vector from the branches' rows."""
+    """Join the branches' rows to one vector."""
     place = np.empty(num_rows, np.int64)
     place[np.concatenate([rows for rows, _ in parts])] = np.arange(num_rows)
     nulls = _joined([(rows, vector.nulls) for rows, vector in parts], place)
@@ -118,16 +119,16 @@ def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]],
 
 
 def _concatenated(parts: Sequence[Vector]) -> Any:
-    """Values of vectors of one type, one behind the other."""
+    """Concatenate the values of vectors of one type."""
     scaled = [part.data for part in parts if isinstance(part.data, Scaled)]
-    if len(scaled) == len(parts) and (found := joined(scaled, np.concatenate)) is not None:
-        return found
+    if len(scaled) == len(parts) and (values := joined(scaled, np.concatenate)) is not None:
+        return values
     data = [part.with_objects().data for part in parts]
     return np.concatenate(data) if isinstance(data[0], np.ndarray) else pa.concat_arrays(data)
 
 
 def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArray[np.int64]) -> Rows | None:
-    """A mask of all rows from those of the branches; None if it marks none."""
+    """Join the masks of the branches to a mask of all rows; None if it marks none."""
     if not any(mask is not None and mask.any() for _, mask in parts):
         return None
     full = [np.zeros(len(rows), np.bool_) if mask is None else mask for rows, mask in parts]
@@ -142,7 +143,7 @@ def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArr
     examples={"COALESCE(NULL, 'a', 'b')": "a"},
 )
 def _coalesce(binding: Binding, args: tuple[Expr, ...]) -> Expr:
-    """The first value that is not null, with and without null handling."""
+    """Return the first value that is not null, with and without null handling."""
     branches = [(_is_known(arg), arg) for arg in args[:-1]]
     return typed_case(branches, args[-1], nulls=binding.nulls)
 
@@ -160,7 +161,7 @@ def _is_known(arg: Expr) -> Expr:
     examples={"NULLIF(1, 2)": 1},
 )
 def _null_if(binding: Binding, args: tuple[Expr, ...]) -> Expr:
-    """NULL where the two are equal, else the first."""
+    """Return NULL where the two are equal, else the first."""
     return typed_case([(binding.equal(args[0], args[1]), NULL)], args[0], nulls=binding.nulls)
 
 
@@ -198,7 +199,7 @@ _VALUES: Final = (anything("a"), anything("b", is_optional=True, repeats=True))
     examples={"LEAST(3, 1.5, 2)": 1.5, "LEAST('b', 'a')": "a"},
 )
 def _least(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
-    """The least value that is not null; NULL of nulls alone."""
+    """Return the least value that is not null; NULL if all are null."""
     return _chosen(call, source, evaluate, "less_than")
 
 
@@ -212,16 +213,16 @@ def _least(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     examples={"GREATEST(3, 1.5, 2)": 3.0, "GREATEST('b', 'a')": "b"},
 )
 def _greatest(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
-    """The greatest value that is not null; NULL of nulls alone."""
+    """Return the greatest value that is not null; NULL if all are null."""
     return _chosen(call, source, evaluate, "greater_than")
 
 
 def _either(take: Rows, left: Vector, right: Vector) -> Any:
-    """Values of the left where it is to be taken, else of the right."""
+    """Return values of `left` in the rows of `take`, else of `right`."""
     if isinstance(left.data, Scaled) and isinstance(right.data, Scaled):
-        found = joined((left.data, right.data), lambda pair: np.where(take, *pair))
-        if found is not None:
-            return found
+        values = joined((left.data, right.data), lambda pair: np.where(take, *pair))
+        if values is not None:
+            return values
     first, second = left.with_objects().data, right.with_objects().data
     if isinstance(first, np.ndarray):
         return np.where(take, first, second)

@@ -22,13 +22,14 @@ PLACEHOLDERS: Final[dict[TypeName, Value]] = {
     TypeName.JSON: "",
     TypeName.BYTES: b"",
 }
-"""What NULL is in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
+"""Values of NULL in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
 _TEXT: Final = (TypeName.STRING, TypeName.JSON)
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 
 
 def common_type(first: SqlType, second: SqlType) -> SqlType | None:
-    """The type that holds the values of both; None where there is none. TIMESTAMP meets numbers as LONG."""
+    """Return the type that holds the values of both; None if there is none. TIMESTAMP and a number have LONG in
+    common."""
     if first == second:
         return first
     if first.is_array or second.is_array:
@@ -44,7 +45,7 @@ def common_type(first: SqlType, second: SqlType) -> SqlType | None:
 
 
 def cast_to(expr: Expr, target: SqlType) -> Expr:
-    """The expression in another type, by a `cast` call where it is not a constant."""
+    """Convert the expression to another type, by a `cast` call unless it is a constant."""
     if expr.type == target:
         return expr
     if isinstance(expr, Literal):

@@ -45,7 +45,7 @@ _FIELDS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Shown], Longs], int],
 
 
 FIELD_NAMES: Final = frozenset(key for name, aliases, _, _ in _FIELDS for key in (name, *aliases))
-"""What EXTRACT takes."""
+"""Names of fields that EXTRACT takes."""
 
 
 def _applied(field: Callable[[Shown], Longs]) -> Apply:
@@ -58,7 +58,7 @@ def _applied(field: Callable[[Shown], Longs]) -> Apply:
 
 
 def _completed(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """Instant and zone."""
+    """Return a function that completes the arguments to an instant and a time zone."""
     return lambda args: (args[0], Literal(zone_name(function, args[1]) if len(args) > 1 else "UTC", STRING))
 
 
@@ -74,7 +74,7 @@ for _name, _aliases, _field, _example in _FIELDS:
 
 
 def _offset_completed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Zone and instant."""
+    """Complete the arguments to a time zone and an instant."""
     zone = Literal(zone_name("timezone", args[0]), STRING)
     return zone, args[1] if len(args) > 1 else Literal(0, INT)
 

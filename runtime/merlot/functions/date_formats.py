@@ -1,4 +1,4 @@
-"""Instants as texts of a pattern, and back; and between formats of columns."""
+"""Instants as texts of a pattern, texts as instants, and conversion between the formats of columns."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _from_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _from_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Milliseconds; a text that does not follow the pattern fails, unless there is a default."""
+    """Return milliseconds; a text that does not follow the pattern fails, unless there is a default."""
     zone = zone_of(args[2].data.as_py()) if len(args) > 2 else UTC
     read = _read(args[0], pattern_of(args[1].data.as_py()), zone)
     if len(args) < 4 or read.failure is None:
@@ -87,7 +87,7 @@ def _from_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _read(texts: Vector, pattern: DateTimePattern, zone: tzinfo) -> Attempt:
-    """Each distinct text once."""
+    """Read each distinct text once."""
 
     def millis(value: str) -> int | None:
         try:
@@ -101,7 +101,7 @@ def _read(texts: Vector, pattern: DateTimePattern, zone: tzinfo) -> Attempt:
 
 
 def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Instant, pattern, zone."""
+    """Check the arguments: instant, pattern, time zone."""
     zone = zone_name("todatetime", args[2]) if len(args) > 2 else "UTC"
     try:
         _checked_pattern("todatetime", args[1]).check_zone(zone_of(zone))
@@ -123,7 +123,7 @@ def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """By the clocks of the zone."""
+    """Write instants as the clocks of the time zone show them."""
     millis = np.asarray(args[0].data, np.int64)
     flat = np.atleast_1d(millis)
     zone = args[2].data.as_py()
@@ -149,7 +149,7 @@ def _checked(read: Callable[[str], _Format], arg: Expr) -> _Format:
 
 
 def granularity_of(text: str) -> int:
-    """Milliseconds of a granularity, at least 1; raises SqlValidationError."""
+    """Return the milliseconds of a granularity, at least 1; raise SqlValidationError."""
     size, unit = _granularity(text)
     if size * UNIT_NANOS[unit] < NANOS_OF_MILLI:
         raise SqlValidationError(f"datetimeconvert: granularity '{text}' is below a millisecond; write 1:MILLISECONDS")
@@ -157,7 +157,7 @@ def granularity_of(text: str) -> int:
 
 
 def _granularity(text: str) -> tuple[int, str]:
-    """Size and unit of `15:MINUTES`, `MINUTES|15` or `MINUTES`; raises SqlValidationError."""
+    """Return the size and unit of `15:MINUTES`, `MINUTES|15` or `MINUTES`; raise SqlValidationError."""
     match = _GRANULARITY.fullmatch(text)
     unit = (match["unit"] or match["unit2"]) if match else ""
     if match is None or unit not in UNIT_NANOS:
@@ -216,7 +216,7 @@ def _convert_type(args: Sequence[Expr]) -> SqlType:
     },
 )
 def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Read in a format, rounded to a bucket, and written in another."""
+    """Read times in a format, round them to a bucket, and write them in another format."""
     source, target = format_of(args[1].data.as_py()), target_of(args[2].data.as_py())
     size, unit = _granularity(args[3].data.as_py())
     read = millis_of(args[0], source)
@@ -239,7 +239,7 @@ def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def counted(millis: Longs, target: DateTimeFormat | CalendarCount) -> Longs:
-    """Instants in a format that is no pattern."""
+    """Return instants in a format that is no pattern."""
     if isinstance(target, EpochFormat | CalendarCount):
         return epoch_count(millis, target.unit, target.size)
     return millis
@@ -255,8 +255,8 @@ def millis_of(times: Vector, source: DateTimeFormat) -> Attempt:
 
 
 def _truncated(shown: Shown, size: int, unit: str) -> Longs:
-    """Local times at which buckets of so many units begin, counted from the next longer unit's start. Units that are
-    shorter than a millisecond change nothing, as in Pinot."""
+    """Return the local times at which buckets of `size` units begin, counted from the start of the next longer unit.
+    Units shorter than a millisecond change nothing, as in Pinot."""
     if unit == "DAYS":
         days = shown.days
         first = first_day(months_of(days))

@@ -19,9 +19,9 @@ from merlot.values.time_zones import zone_id, zone_of
 from merlot.vectors import account
 
 _DENSE: Final = 100_000
-"""Numbers that span less are spelled by a table."""
+"""Span of numbers below which a table spells them."""
 _LONGEST: Final = 32
-"""Bytes of a name of a month or a zone, at most."""
+"""Limit in bytes of the name of a month or a time zone."""
 _FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
     "y": Shown.year,
     "Y": lambda shown: np.abs(shown.year()),
@@ -43,13 +43,13 @@ _FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
 
 @lru_cache(maxsize=256)
 def pattern_of(text: str) -> DateTimePattern:
-    """The compiled pattern; raises InvalidInputError."""
+    """Return the compiled pattern; raise InvalidInputError."""
     return DateTimePattern.compile(text)
 
 
 def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) -> pa.Array:
-    """Texts of instants (n,), of which the clocks of a zone show this."""
-    # The parts of a text, and as much again for what is joined of them.
+    """Return the texts of instants (n,). `shown` is what the clocks of the time zone show at them."""
+    # Room for the parts of a text, and as much again for the joined texts.
     longest = sum([2 * max(_LONGEST, token.width, len(token.literal.encode())) for token in pattern.tokens])
     account.current().expect("", len(millis) * longest)
     parts = [_token(token, millis, shown, zone) for token in pattern.tokens]
@@ -86,7 +86,7 @@ def _named(names: Sequence[str], places: Longs) -> pa.Array:
 
 
 def _spelled(numbers: Longs, width: int, cut: int = 0) -> pa.Array:
-    """Numbers of at least so many digits; fractions are cut to a width, or have zeros after them."""
+    """Spell numbers with at least `width` digits. Fractions are cut to a width, or padded with zeros after them."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if high - low < _DENSE:
         distinct, places = range(low, high + 1), numbers - low
@@ -108,10 +108,11 @@ def _offsets(millis: Longs, shown: Shown, *, with_colon: bool) -> pa.Array:
 
 
 def _zone_names(millis: Longs, zone: str) -> pa.Array:
-    """Short names, by one instant of each stretch between two changes of the clock."""
+    """Return short names of the time zone, looked up at one instant of each stretch between two changes of its
+    clock."""
     clock = zone_clock(zone)
-    known = millis + clock.cycles_off(millis) * CYCLE_MS
-    _, firsts, places = np.unique(clock.stretch(known), return_index=True, return_inverse=True)
-    found = zone_of(zone)
-    names = [zone_name(datetime_of(instant).astimezone(found)) for instant in known[firsts].tolist()]
+    moved = millis + clock.cycles_off(millis) * CYCLE_MS
+    _, firsts, places = np.unique(clock.stretch(moved), return_index=True, return_inverse=True)
+    time_zone = zone_of(zone)
+    names = [zone_name(datetime_of(instant).astimezone(time_zone)) for instant in moved[firsts].tolist()]
     return pa.array(names, pa.string()).take(pa.array(places))

@@ -1,4 +1,4 @@
-"""Lists of numbers as vectors: lengths, products, and how far apart two of them are."""
+"""Vectors, which are lists of numbers: their lengths, products and distances."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _B: Final = "JSONEXTRACTSCALAR('[0,8]', '$[*]', 'DOUBLE_ARRAY')"
 
 
 def _numbers(values: Values) -> Doubles:
-    found: Doubles = values.flat.to_numpy(zero_copy_only=False).astype(np.float64)
-    return found
+    numbers: Doubles = values.flat.to_numpy(zero_copy_only=False).astype(np.float64)
+    return numbers
 
 
 def _sums(numbers: Doubles, values: Values) -> Doubles:
-    """Of each row."""
+    """Return the sum of each row's numbers."""
     return np.bincount(values.rows, numbers, len(values.lengths)).astype(np.float64, copy=False)
 
 
@@ -78,7 +78,7 @@ def _dims(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 @DISTANCES.strict("vectornorm", parameters=_ONE, result=DOUBLE, lists=Lists.TAKEN, examples={f"VECTOR_NORM({_A})": 5.0})
 def _norm(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The square root of the sum of squares."""
+    """Return the square root of the sum of squares."""
     values = Values.of(args[0])
     numbers = _numbers(values)
     return values.answer(np.sqrt(_sums(numbers * numbers, values)))

@@ -1,6 +1,6 @@
-"""Instants as counts of units since 1970, rounded towards zero as Java's TimeUnit does, and what lies between them.
+"""Instants as counts of units since 1970, rounded towards zero as Java's TimeUnit does, and differences of instants.
 
-What lies outside LONG is the nearest LONG: the default value of a null stays the least one.
+A result outside LONG is the nearest LONG: the default value of a null stays the least LONG.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 
 
 def towards_zero(values: Longs, size: Any) -> Longs:
-    """Quotients by sizes that are not 0."""
+    """Return quotients rounded towards zero, by sizes that are not 0."""
     quotients: Longs = (values - np.fmod(values, size)) // size
     return quotients
 
@@ -39,7 +39,7 @@ def _longs(vector: Vector) -> Longs:
 
 
 def _rising(call: Call) -> Expr | None:
-    """By a bucket that is a positive constant, if there is one."""
+    """Return the first argument if its bucket, where there is one, is a positive constant."""
     bucket = constant_number(call.args[1]) if len(call.args) > 1 else 1
     return call.args[0] if bucket is not None and bucket > 0 else None
 
@@ -49,7 +49,7 @@ def _counted(unit_ms: int) -> Apply:
 
 
 def _bucketed(unit_ms: int, *, is_count: bool) -> Apply:
-    """Counts of buckets of units, or of the units at which buckets begin."""
+    """Return a function that counts buckets of units, or gives the unit at which each bucket begins."""
 
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         size = _longs(args[1])
@@ -75,7 +75,7 @@ def _back_from_buckets(unit_ms: int) -> Apply:
 
 
 def _nearest(exact: Longs, about: Any) -> Longs:
-    """Results modulo 2**64, or the end of LONG beyond which they are known to be."""
+    """Return results known modulo 2**64, or the end of LONG if their approximations lie beyond it."""
     return np.where(about >= 2.0**63, _HIGHEST, np.where(about < -(2.0**63), _LOWEST, exact))
 
 
@@ -166,13 +166,13 @@ def _time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _in_unit(values: Longs, source: str, target: str) -> Longs:
-    """Whole units, rounded towards zero."""
+    """Convert to whole units, rounded towards zero."""
     have, want = UNIT_NANOS[source], UNIT_NANOS[target]
     return scaled(values, have // want) if have >= want else towards_zero(values, want // have)
 
 
 def calendar_count(millis: Longs, unit: str) -> Longs:
-    """WEEKS, MONTHS or YEARS between 1970 and instants, rounded towards zero."""
+    """Count WEEKS, MONTHS or YEARS between 1970 and instants, rounded towards zero."""
     if unit == "WEEKS":
         return towards_zero(millis, 7 * DAY_MS)
     months_each = {"MONTHS": 1, "YEARS": 12}[unit]
@@ -190,7 +190,7 @@ def epoch_count(millis: Longs, unit: str, size: int) -> Longs:
 
 
 def epoch_millis(counts: Longs, unit: str, size: int) -> Longs:
-    """Instants of counts of so many units, rounded towards zero."""
+    """Return the instants of counts of units of a size, rounded towards zero."""
     return _in_unit(scaled(counts, size), unit, "MILLISECONDS")
 
 
@@ -210,7 +210,7 @@ def _unit_first(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
     },
 )
 def _timestamp_add(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """In UTC; the last day of a shorter month where the day is none of it."""
+    """Add units in UTC. In a month that is too short for the day, the result is its last day."""
     unit, interval, millis = args[0].data.as_py(), _longs(args[1]), _longs(args[2])
     with np.errstate(all="ignore"):
         if unit in _MONTHS:
@@ -241,7 +241,7 @@ def _with_months(millis: Longs, interval: Longs, months_each: int) -> Longs:
     },
 )
 def _timestamp_diff(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whole units from the first to the second, in UTC; rounded towards zero."""
+    """Count whole units from the first instant to the second, in UTC, rounded towards zero."""
     unit, start, end = args[0].data.as_py(), _longs(args[1]), _longs(args[2])
     with np.errstate(all="ignore"):
         if unit not in _MONTHS:

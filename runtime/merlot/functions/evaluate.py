@@ -1,11 +1,11 @@
-"""Expressions over vectors: the walk that applies functions to rows.
+"""Evaluation of expressions over vectors: the walk that applies functions to rows.
 
-Null rules: a function is null where an argument is, except those that see nulls themselves.
-Whether columns have nulls at all is the source's matter: with null handling off they are the default values.
+Null rules: a function is null where an argument is, except functions that see nulls themselves. The source decides
+whether columns have nulls at all: with null handling off they hold the default values.
 
-Failures (an overflow, a division by zero, a text that is no number) are of their rows, and count where the result
+Failures (an overflow, a division by zero, a text that is no number) belong to rows. They count only where the result
 depends on them: not under a null, not in a branch that is not taken, and not beside an operand that decides an AND or
-an OR. So whether a query fails follows from its rows alone, not from what is looked at first.
+an OR. So whether a query fails follows from its rows alone, not from the order of evaluation.
 """
 
 from __future__ import annotations
@@ -37,18 +37,19 @@ from merlot.vectors.vector import (
 )
 
 _MANY = 1_024
-"""Of fewer rows it is not worth asking whether their values are distinct, or were worked out before."""
+"""Number of rows below which it is not worth asking whether values are distinct, or were worked out before."""
 MOST_MADE = 1 << 32
-"""Bytes that a function may make of longer ones at once: an Arrow array of texts has up to half of it."""
+"""Limit of the bytes that a function with `most_bytes` may make at once: an Arrow array of texts has up to half of
+it."""
 _LONG = TEXT | {TypeName.BIG_DECIMAL}
 """Types whose values may be of any length."""
 T = TypeVar("T", Column, Call)
 
 
 def evaluate(expr: Expr, source: ColumnSource) -> Vector:
-    """Values of an expression; a constant expression may give a constant.
+    """Return the values of an expression; a constant expression may give a constant.
 
-    Raises UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
+    Raise UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
     spending = account.current()
     mark = spending.held_bytes
     vector = attempt(expr, source)
@@ -59,17 +60,17 @@ def evaluate(expr: Expr, source: ColumnSource) -> Vector:
 
 
 def matches(expr: Expr, source: ColumnSource) -> Rows:
-    """Rows where a predicate is TRUE (neither FALSE nor NULL); raises as evaluate."""
+    """Return the rows where a predicate is TRUE (neither FALSE nor NULL); raise errors as `evaluate` does."""
     return hits(evaluate(expr, source), source.num_rows)
 
 
 def verdicts(expr: Expr, source: ColumnSource) -> tuple[Rows, Failure | None]:
-    """As matches, but rows without a verdict are given back beside."""
+    """Return the rows as `matches` does, and apart from them the failure of rows without a verdict."""
     return decided(attempt(expr, source), source.num_rows)
 
 
 def attempt(expr: Expr, source: ColumnSource) -> Vector:
-    """As evaluate, but rows without a value are in the vector's failure."""
+    """Evaluate as `evaluate` does, but put rows without a value into the vector's failure."""
     match expr:
         case Literal():
             return constant(expr)
@@ -82,14 +83,14 @@ def attempt(expr: Expr, source: ColumnSource) -> Vector:
 
 
 def _once(expr: T, source: ColumnSource, compute: Callable[[T, ColumnSource], Vector]) -> Vector:
-    # Asked by name: isinstance of a protocol takes microseconds, for every node of every chunk.
+    # Looked up by name: isinstance of a protocol takes microseconds, for every node of every chunk.
     remembered: dict[Expr, Vector | None] | None = getattr(source, "remembered", None)
     if not remembered or source.num_rows < _MANY or expr not in remembered:
         return compute(expr, source)
-    found = remembered[expr]
-    if found is None:
-        found = remembered[expr] = compute(expr, source)
-    return found
+    result = remembered[expr]
+    if result is None:
+        result = remembered[expr] = compute(expr, source)
+    return result
 
 
 def _read(column: Column, source: ColumnSource) -> Vector:
@@ -120,9 +121,9 @@ def _lazy(lazy: Lazy, call: Call, source: ColumnSource, evaluate: Evaluate) -> V
 
 
 def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
-    """The call worked out once for each distinct text of the one column that it is of; None of other calls.
+    """Work the call out once for each distinct text of the only column that it reads; return None for other calls.
 
-    Looking a text up costs more than most functions of it: over rows they would look up one each."""
+    Looking a text up costs more than most functions of it: over rows they would look up one text each."""
     columns: set[Column] = set()
     if not _collect(call, columns) or len(columns) != 1:
         return None
@@ -131,12 +132,12 @@ def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
     if coded is None:
         return None
     values = Distinct(coded.distinct)
-    found = attempt(call, values).spread(values.num_rows).take(coded.ids)
-    return Vector(found.type, found.data, coded.nulls, outside(found.failure, coded.nulls))
+    result = attempt(call, values).spread(values.num_rows).take(coded.ids)
+    return Vector(result.type, result.data, coded.nulls, outside(result.failure, coded.nulls))
 
 
 def _collect(expr: Expr, columns: set[Column]) -> bool:
-    """Add the columns of an expression; whether none of its functions sees nulls."""
+    """Add the columns of an expression to `columns`; return True if none of its functions sees nulls."""
     if isinstance(expr, Column):
         columns.add(expr)
     if not isinstance(expr, Call):
@@ -166,7 +167,7 @@ def _strict(function: ScalarFunction, call: Call, source: ColumnSource) -> Vecto
     if isinstance(data, Attempt):
         data, failure = data.data, either_failed(failure, data.failure)
     spending.settle(function.name, mark, account.size_of(data))
-    # Of constants alone, numpy computes a scalar of its own kind.
+    # With constants only, numpy computes a scalar of its own kind.
     if isinstance(data, np.generic):
         data = np.asarray(data)
     return Vector(call.type, data, nulls, outside(failure, nulls))
@@ -187,15 +188,15 @@ def _expect(function: ScalarFunction, args: Sequence[Vector], spending: account.
 
 
 def _of_lists(call: Call, source: ColumnSource) -> Vector:
-    """A predicate over lists: any value matches; `not_equals` and `not_in` mean that none is equal."""
+    """Apply a predicate to lists: any value matches; `not_equals` and `not_in` mean that no value is equal."""
     lists = attempt(call.args[0], source).spread(source.num_rows)
     base = call.args[0].type.base
     positive = Call(_POSITIVE.get(call.function, call.function), (Column("", SqlType(base)), *call.args[1:]), call.type)
     found_values = matches(positive, ValueSource(base, lists.data.flatten()))
     before = np.concatenate([[0], np.cumsum(found_values)])
     offsets = lists.data.offsets.to_numpy()
-    found = before[offsets[1:]] > before[offsets[:-1]]
-    return Vector(BOOLEAN, ~found if call.function in _POSITIVE else found, lists.nulls)
+    has_match = before[offsets[1:]] > before[offsets[:-1]]
+    return Vector(BOOLEAN, ~has_match if call.function in _POSITIVE else has_match, lists.nulls)
 
 
 _POSITIVE = {"not_equals": "equals", "not_in": "in"}

@@ -1,7 +1,7 @@
-"""What a scalar function is: its signature, its rules, its code, and examples of it that a test runs.
+"""Definition of a scalar function: its signature, its rules, its code, and examples of it that a test runs.
 
-Most functions are `apply`: vectors in, values out, null where an argument is. A few see more of the rows: `lazy` ones
-are given their arguments unevaluated. Others are another expression in short, which `rewrite` writes out.
+Most functions are `apply`: vectors in, values out, null where an argument is. `lazy` functions see more of the rows:
+they are given their arguments unevaluated. Others are short forms of another expression, which `rewrite` writes out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 Apply = Callable[[SqlType, Sequence[Vector]], Any]
-"""Result type and arguments to values: a numpy or Arrow array, a constant of constants, or an `Attempt`."""
+"""Function from the result type and the arguments to the values: a numpy or Arrow array, a constant if the arguments
+are constants, or an `Attempt`."""
 Evaluate = Callable[[Expr, ColumnSource], Vector]
 Lazy = Callable[[Call, ColumnSource, Evaluate], Vector]
 Bounds = tuple[int, int]
@@ -29,7 +30,7 @@ Bounds = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Types that an argument may have, and what they are called."""
+    """Types that an argument may have, and what users call them."""
 
     words: str
     types: frozenset[TypeName]
@@ -50,32 +51,32 @@ BINARY: Final = _kind("bytes", TypeName.BYTES)
 INSTANTS: Final = _kind("a TIMESTAMP, LONG or INT", TypeName.TIMESTAMP, TypeName.LONG, TypeName.INT)
 CONDITIONS: Final = _kind("a condition", TypeName.BOOLEAN)
 ANYTHING: Final = Kind("values", frozenset(TypeName))
-"""NULL is one."""
+"""NULL counts as one of the values."""
 
 
 class Lists(Enum):
-    """What becomes of an argument that is a list, as a multi-value column is."""
+    """Treatment of an argument that is a list, as a multi-value column is."""
 
     REFUSED = "refused"
     ANY_VALUE = "any value"
-    """A predicate: true where it is of any value of its first argument."""
+    """The function is a predicate: it is true where it is true of any value of its first argument."""
     TAKEN = "taken whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One argument. A constant one is the same for all rows and known when the query is bound."""
+    """Argument of a function. A constant argument is the same for all rows and known when the query is bound."""
 
     name: str
     kind: Kind
     is_constant: bool = False
     is_optional: bool = False
     repeats: bool = False
-    """The last may come any number of times more."""
+    """True if the last argument may be repeated any number of times."""
     is_list: bool = False
 
     def check(self, function: str, arg: Expr) -> None:
-        """Raise SqlValidationError or UnsupportedSqlError if it cannot be this."""
+        """Raise SqlValidationError or UnsupportedSqlError if the expression cannot be this argument."""
         if arg.type.is_array != self.is_list:
             if self.is_list:
                 raise SqlValidationError(f"{function} needs a multi-value column, not {arg.type}")
@@ -87,23 +88,24 @@ class Parameter:
 
 
 class Binding(Protocol):
-    """What functions may ask of the query that they are bound in."""
+    """Query in which functions are bound."""
 
     @property
     def nulls(self) -> bool:
-        """Whether null handling is on."""
+        """True if null handling is on."""
         ...
 
     def equal(self, left: Expr, right: Expr) -> Expr:
-        """The predicate that two expressions are equal; raises SqlValidationError."""
+        """Return the predicate that two expressions are equal; raise SqlValidationError if they cannot be compared."""
         ...
 
     def predicate(self, expr: Expr) -> Expr:
-        """A condition as a predicate; raises SqlValidationError."""
+        """Return a condition as a predicate; raise SqlValidationError if it is none."""
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, one for the whole query; SqlValidationError where nobody asks now."""
+        """Return milliseconds since the epoch, the same for the whole query; raise SqlValidationError where there is no
+        current time."""
         ...
 
 
@@ -112,7 +114,7 @@ Rewrite = Callable[[Binding, tuple[Expr, ...]], Expr]
 
 
 class Traits(TypedDict, total=False):
-    """What may be said of a function besides its code."""
+    """Keyword arguments that describe a function besides its code."""
 
     aliases: tuple[str, ...]
     parameters: tuple[Parameter, ...]
@@ -133,41 +135,44 @@ class Traits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarFunction:
-    """A function of one row under one name."""
+    """Function of one row, under one name."""
 
     name: str
     aliases: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     result: Result | None = None
-    """Of a call. What is written otherwise has the type that binding gives it."""
+    """Type of a call's result. An expression with a syntax of its own may have the type that binding gives it."""
     apply: Apply | None = None
     lazy: Lazy | None = None
     rewrite: Rewrite | None = None
     complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
-    """Checks arguments of the right types further, and fills in defaults; raises SqlValidationError."""
+    """Function that checks arguments of the right types further, and fills in defaults; raises SqlValidationError."""
     check_complete: Callable[[tuple[Expr, ...]], None] | None = None
-    """Checks arguments as `complete` gives them, where it would not take them itself; raises SqlValidationError."""
+    """Function that checks arguments as `complete` returns them, if `complete` would not take them itself; raises
+    SqlValidationError."""
     syntax: str = ""
-    """How it is written, where that is not as a call."""
+    """Notation of the function, if it is not written as a call."""
     lists: Lists = Lists.REFUSED
     sees_nulls: bool = False
-    """Whether its value may be known although an argument is null."""
+    """True if its value may be known although an argument is null."""
     is_light: bool = False
-    """Whether a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
+    """True if a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
     is_predicate: bool = False
     takes_scaled: bool = False
-    """Whether its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
+    """True if its code takes BIG_DECIMAL as whole numbers of a scale, too (`vectors.scaled`)."""
     most_bytes: MostBytes | None = None
-    """Bytes of a result, at most, where that may be longer than `sizes.usual` says."""
+    """Limit of the bytes of a result, if that may be longer than `sizes.usual` says."""
     bounds: Callable[[Sequence[Bounds]], Bounds] | None = None
-    """Bounds of whole numbers from those of the arguments."""
+    """Function from the bounds of the arguments to those of the result, all whole numbers."""
     rising: Callable[[Call], Expr | None] | None = None
-    """The operand with which a call never falls, the others being constants; None if there is none."""
+    """Function that returns the operand in which a call is non-decreasing, the others being constants; None if there is
+    none."""
     examples: Mapping[str, Any] = field(default_factory=dict)
-    """Expressions, and their values as answers write them."""
+    """Expressions, and their values as query answers show them."""
 
     def bind(self, binding: Binding, args: tuple[Expr, ...]) -> Expr:
-        """The typed call, or what it stands for; raises SqlValidationError, UnsupportedSqlError."""
+        """Return the typed call, or the expression that it is short for; raise SqlValidationError,
+        UnsupportedSqlError."""
         self._check(args)
         if self.rewrite is not None:
             return self.rewrite(binding, args)
@@ -193,17 +198,17 @@ class ScalarFunction:
 
     @property
     def arity(self) -> tuple[int, int | None]:
-        """Least and greatest number of arguments; None of any number."""
+        """Least and greatest number of arguments; None for no limit."""
         least = sum(not parameter.is_optional for parameter in self.parameters)
         repeats = any(parameter.repeats for parameter in self.parameters)
         return least, None if repeats else len(self.parameters)
 
     def parameter(self, position: int) -> Parameter:
-        """That of an argument; there has to be one."""
+        """Return the parameter of an argument; the function has to have parameters."""
         return self.parameters[min(position, len(self.parameters) - 1)]
 
     def wants_list(self, position: int) -> bool:
-        """Whether that argument has to be a list."""
+        """Return True if the argument at the position has to be a list."""
         return bool(self.parameters) and self.parameter(position).is_list
 
     def _check(self, args: tuple[Expr, ...]) -> None:
@@ -218,21 +223,21 @@ class ScalarFunction:
 
 
 def arity(least: int, most: int | None) -> str:
-    """How many arguments, in words."""
+    """Return the number of arguments in words."""
     if most is None:
         return f"at least {least} argument{'s' if least != 1 else ''}"
     return f"{least} argument{'s' if least != 1 else ''}" if least == most else f"{least} to {most} arguments"
 
 
 class Family:
-    """Functions that belong together: a module has one, and adds its functions to it by decorating their code."""
+    """Functions that belong together. A module has one family, and adds functions to it by decorating their code."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.functions: list[ScalarFunction] = []
 
     def strict(self, name: str, **traits: Unpack[Traits]) -> Callable[[Apply], Apply]:
-        """A function that is null where an argument is, by code over vectors."""
+        """Add a function that is null where an argument is, by code over vectors."""
 
         def add(apply: Apply) -> Apply:
             self.functions.append(ScalarFunction(name=name, apply=apply, **traits))
@@ -241,7 +246,7 @@ class Family:
         return add
 
     def lazy(self, name: str, **traits: Unpack[Traits]) -> Callable[[Lazy], Lazy]:
-        """A function that is given its arguments unevaluated."""
+        """Add a function that is given its arguments unevaluated."""
 
         def add(lazy: Lazy) -> Lazy:
             self.functions.append(ScalarFunction(name=name, lazy=lazy, **traits))
@@ -250,7 +255,7 @@ class Family:
         return add
 
     def rewriting(self, name: str, **traits: Unpack[Traits]) -> Callable[[Rewrite], Rewrite]:
-        """A function that is another expression in short."""
+        """Add a function that is a short form of another expression."""
 
         def add(rewrite: Rewrite) -> Rewrite:
             self.functions.append(ScalarFunction(name=name, rewrite=rewrite, **traits))

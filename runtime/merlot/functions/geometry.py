@@ -1,8 +1,9 @@
-"""Points and polygons: Pinot's bytes of them, their well-known text, and what lies where.
+"""Points and polygons: Pinot's bytes of them, their well-known text, and their positions relative to each other.
 
-The bytes are those of its GeometrySerializer: a type (0 a point, 4 a polygon; of geography with the highest bit), then
-big-endian numbers. A point is x and y. A polygon has the number of rings, of all their points, where each ring begins,
-and the points: first the shell, clockwise, then its holes, counter-clockwise; a ring ends where it begins.
+The bytes are those of its GeometrySerializer: a type (0 is a point, 4 a polygon; the highest bit marks geography), then
+big-endian numbers. A point is x and y. A polygon has the number of rings, the number of all their points, the place
+where each ring begins, and the points: first the shell, clockwise, then its holes, counter-clockwise. A ring ends where
+it begins.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import pairwise
 from typing import Final
 
 Spot = tuple[float, float]
-"""x and y: of geography longitude and latitude, in degrees."""
+"""x and y; for geography longitude and latitude, in degrees."""
 GEOGRAPHY: Final = 0x80
 POINT, POLYGON = 0, 4
 POINT_BYTES: Final = 17
@@ -31,7 +32,7 @@ _LEAST_RING: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A point, whose one ring is a spot, or a polygon."""
+    """Point, whose single ring is one spot, or polygon."""
 
     kind: int
     rings: tuple[tuple[Spot, ...], ...]
@@ -43,7 +44,7 @@ class Geometry:
 
 
 def write(geometry: Geometry) -> bytes:
-    """Its bytes."""
+    """Return the geometry in Pinot's bytes."""
     kind = geometry.kind | (GEOGRAPHY if geometry.is_geography else 0)
     numbers = [number for ring in geometry.rings for spot in ring for number in spot]
     if geometry.is_point:
@@ -54,7 +55,7 @@ def write(geometry: Geometry) -> bytes:
 
 
 def read(data: bytes) -> Geometry | None:
-    """None of other bytes, and of other kinds."""
+    """Read a geometry from Pinot's bytes; return None for other bytes, and for other kinds of geometry."""
     kind = data[0] & ~GEOGRAPHY if data else -1
     is_geography = bool(data) and bool(data[0] & GEOGRAPHY)
     if kind == POINT and len(data) == POINT_BYTES:
@@ -73,7 +74,7 @@ def read(data: bytes) -> Geometry | None:
 
 
 def from_text(text: str, *, is_geography: bool) -> Geometry | None:
-    """Of well-known text; None of what is no point or polygon."""
+    """Parse well-known text; return None if it is no point or polygon."""
     point = _POINT.fullmatch(text)
     if point is not None:
         return Geometry(POINT, ((_spot(point[1]),),), is_geography)
@@ -88,7 +89,7 @@ def from_text(text: str, *, is_geography: bool) -> Geometry | None:
 
 
 def to_text(geometry: Geometry) -> str:
-    """Well-known text, as JTS writes it."""
+    """Return well-known text, as JTS writes it."""
     rings = [", ".join(f"{_plain(x)} {_plain(y)}" for x, y in ring) for ring in geometry.rings]
     if geometry.is_point:
         return f"POINT ({rings[0]})"
@@ -96,7 +97,7 @@ def to_text(geometry: Geometry) -> str:
 
 
 def contains(outer: Geometry, inner: Geometry) -> bool | None:
-    """Whether a point lies within: not on an edge of a polygon. None of a polygon within."""
+    """Return True if a point lies within, which excludes the edges of a polygon; None if `inner` is a polygon."""
     if not inner.is_point:
         return None
     spot = inner.rings[0][0]
@@ -122,7 +123,7 @@ def _is_clockwise(ring: Sequence[Spot]) -> bool:
 
 
 def _side(ring: Sequence[Spot], spot: Spot) -> int:
-    """1 within a ring, 0 on it, -1 without: by how often a ray to the right meets it."""
+    """Return 1 if the spot is inside a ring, 0 on it, -1 outside: by how often a ray to the right meets the ring."""
     x, y = spot
     is_within = False
     for (ax, ay), (bx, by) in pairwise(ring):

@@ -1,4 +1,4 @@
-"""ST_… functions, of points and polygons in BYTES as Pinot stores them. Other geometries are refused."""
+"""ST_… functions of points and polygons, which are stored in BYTES as Pinot does it. Other geometries are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from merlot.vectors.vector import Attempt, Vector, failed
 
 GEOSPATIAL: Final = Family("Geospatial")
 EARTH_RADIUS_M: Final = 6_371_010.0
-"""Pinot's."""
+"""Radius of the earth in Pinot."""
 _RECORD: Final = np.dtype([("kind", "u1"), ("x", ">f8"), ("y", ">f8")])
 _TRUTH: Final = Kind("true or false, or 1 or 0", frozenset({TypeName.BOOLEAN, TypeName.INT, TypeName.LONG}))
 _SHAPE: Final = Parameter(name="geometry", kind=BINARY)
@@ -49,7 +49,7 @@ def _rows(args: Sequence[Vector]) -> int:
     },
 )
 def _point(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Of geography x is the longitude and y the latitude, in degrees."""
+    """Return points in bytes. For geography, x is the longitude and y the latitude, in degrees."""
     records = np.zeros(_rows(args), _RECORD)
     records["kind"] = GEOGRAPHY if len(args) > 2 and bool(args[2].data[()]) else POINT
     for name, arg in zip("xy", args, strict=False):
@@ -70,7 +70,7 @@ def _point(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _distance(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Of two points: in their own units, or of geography in metres on a sphere."""
+    """Return the distance of two points in their own units, or for geography in metres on a sphere."""
     (x, y, kinds, is_lost), (x2, y2, kinds2, is_lost2) = map(_coordinates, args)
     is_geography = (kinds & GEOGRAPHY) != 0
     is_lost = is_lost | is_lost2 | (kinds != kinds2)
@@ -78,15 +78,16 @@ def _distance(_type: SqlType, args: Sequence[Vector]) -> Any:
     is_lost = is_lost | (is_geography & is_far)
     with np.errstate(invalid="ignore", over="ignore"):
         metres = EARTH_RADIUS_M * _angle(*map(np.radians, (x, y, x2, y2)))
-        found = np.where(is_geography, metres, np.hypot(x - x2, y - y2))
+        distances = np.where(is_geography, metres, np.hypot(x - x2, y - y2))
     reason = "ST_DISTANCE is of two points, both geometry or both geography and then on the earth"
     if all(arg.is_constant for arg in args):
-        return Attempt(found.reshape(()), failed(is_lost.reshape(()), reason))
-    return Attempt(found, failed(np.broadcast_to(is_lost, found.shape), reason))
+        return Attempt(distances.reshape(()), failed(is_lost.reshape(()), reason))
+    return Attempt(distances, failed(np.broadcast_to(is_lost, distances.shape), reason))
 
 
 def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
-    """Between two points seen from the middle of a sphere, by Vincenty's formula, which is exact near and far."""
+    """Return the angle between two points seen from the middle of a sphere, by Vincenty's formula, which is exact near
+    and far."""
     across = np.cos(y2) * np.sin(x - x2)
     along = np.cos(y) * np.sin(y2) - np.sin(y) * np.cos(y2) * np.cos(x - x2)
     straight = np.sin(y) * np.sin(y2) + np.cos(y) * np.cos(y2) * np.cos(x - x2)
@@ -95,7 +96,7 @@ def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
 
 
 def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDArray[np.bool_]]:
-    """x, y and kinds of points, and which bytes are none."""
+    """Return x, y and kinds of points, and which of the bytes are no point."""
     stored = pa.array([arg.data.as_py()], pa.binary()) if arg.is_constant else arg.data
     offsets, data = text_buffers(stored)
     starts = offsets[:-1].astype(np.int64)
@@ -107,10 +108,10 @@ def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDAr
 
 
 def _of(name: str, compute: Callable[..., Any]) -> Apply:
-    """By the geometry that bytes hold; None of one that is not supported."""
+    """Return a function that applies `compute` to the geometries in bytes; a geometry that is not supported fails."""
 
     def of_bytes(*stored: bytes) -> Any:
-        shapes = [geometry.read(one) for one in stored]
+        shapes = [geometry.read(data) for data in stored]
         return None if None in shapes else compute(*shapes)
 
     return lambda type_, args: by_value(type_, args, of_bytes, f"{name} {_UNREAD}")
@@ -118,8 +119,8 @@ def _of(name: str, compute: Callable[..., Any]) -> Apply:
 
 def _made(name: str, *, is_geography: bool, is_polygon: bool = False) -> Apply:
     def of_text(written: str) -> bytes | None:
-        found = geometry.from_text(written, is_geography=is_geography)
-        return None if found is None or (is_polygon and found.is_point) else geometry.write(found)
+        shape = geometry.from_text(written, is_geography=is_geography)
+        return None if shape is None or (is_polygon and shape.is_point) else geometry.write(shape)
 
     reason = f"{name} is of the well-known text of a {'' if is_polygon else 'POINT or '}POLYGON"
     return lambda type_, args: by_value(type_, args, of_text, reason)
@@ -171,12 +172,12 @@ for _name, _result, _compute, _examples in (
 
 
 def _contains(outer: Geometry, inner: Geometry) -> int | None:
-    found = geometry.contains(outer, inner) if outer.is_geography == inner.is_geography else None
-    return None if found is None else int(found)
+    is_inside = geometry.contains(outer, inner) if outer.is_geography == inner.is_geography else None
+    return None if is_inside is None else int(is_inside)
 
 
-def _equals(one: Geometry, other: Geometry) -> int | None:
-    return int(one.rings == other.rings) if one.is_point and other.is_point else None
+def _equals(first: Geometry, other: Geometry) -> int | None:
+    return int(first.rings == other.rings) if first.is_point and other.is_point else None
 
 
 for _name, _compares, _answers in (

@@ -1,4 +1,4 @@
-"""Hashes of bytes and texts, number for number those of Pinot. Computed once for each distinct value."""
+"""Hashes of bytes and texts, equal to Pinot's number for number. Each distinct value is hashed once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SEED: Final = whole("seed")
 
 
 def _signed(value: int) -> int:
-    """The 32 bits as an INT, as Java has them."""
+    """Return 32 bits as a signed INT, as in Java."""
     return value - (1 << 32) if value >> 31 else value
 
 
@@ -99,7 +99,7 @@ _SEEDED: Final[tuple[tuple[str, Any, Callable[[bytes, int], Any], Any], ...]] = 
     ("murmurhash3bit64", LONG, byte_hashes.murmur3_64, -3652179990542706350),
     ("murmurhash3bit128", BYTES, byte_hashes.murmur3_128, "5299e90fa6d950cd0f49afe46febb26c"),
     ("murmurhash3x64bit32", INT, partition_hashes.murmur3_x64_32, -1096986291),
-    # Pinot answers the 32 bits of the function above as a LONG here.
+    # Here Pinot answers the 32 bits of the function above as a LONG.
     ("murmurhash3x64bit64", LONG, partition_hashes.murmur3_x64_32, -1096986291),
     ("murmurhash3x64bit128", BYTES, partition_hashes.murmur3_x64_128, "be9d514df91d7c4c2a26ded6a4ad530d"),
 )

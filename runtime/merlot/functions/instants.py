@@ -1,4 +1,4 @@
-"""The instant that a query goes by: NOW() and AGO('PT3H'), LONG milliseconds since the epoch, worked out at binding."""
+"""Current time of a query: NOW() and AGO('PT3H'), LONG milliseconds since the epoch, worked out at binding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTANTS: Final = Family("Now")
 
 
 class Moment:
-    """The instant that one query goes by. `was_asked` tells that its plan is of this moment alone."""
+    """Current time of one query. `was_asked` is True if the query's plan is valid for this moment alone."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -50,7 +50,8 @@ def _ago(binding: Binding, args: tuple[Expr, ...]) -> Expr:
 
 
 def duration_ms(text: str) -> int:
-    """An ISO 8601 duration of days, hours, minutes and seconds, as Java's Duration reads it; a day has 24 hours."""
+    """Return the milliseconds of an ISO 8601 duration of days, hours, minutes and seconds, as Java's Duration reads it;
+    a day has 24 hours."""
     match = _DURATION.fullmatch(text)
     parts = {} if match is None else {unit: value for unit, value in match.groupdict().items() if value}
     sign = -1 if parts.pop("sign", "") == "-" else 1

@@ -1,7 +1,9 @@
-"""JSON by paths, a column at once: a kernel finds the values, and Python is asked only of what it leaves.
+"""JSON paths over a column at once: a kernel finds the values, and Python handles only the texts that the kernel
+leaves.
 
-Documents mostly differ from row to row where the values in them do not: so what a path finds is made distinct, not the
-documents. Texts that the kernel is not sure of (`kernels.json_paths`), and all of some paths, go one by one.
+Documents mostly differ from row to row even where the values in them do not. So the values that a path finds are made
+distinct, not the documents. Texts that the kernel is not sure of (`kernels.json_paths`), and all texts of some paths,
+are read one by one.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import DTYPES, Attempt, Failure, Vector, failed
 
 Convert = Callable[[Any], Any]
-"""What a path finds, or ABSENT, to the result; None fails."""
+"""Function from what a path finds, or ABSENT, to the result; None fails."""
 
 
 def _refused(constant: str) -> Any:
@@ -35,7 +37,7 @@ def _refused(constant: str) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """The value of a text, or ABSENT if it is no JSON."""
+    """Return the value of a text, or ABSENT if it is no JSON."""
     try:
         return json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):
@@ -43,32 +45,32 @@ def read_json(text: str) -> Any:
 
 
 def values_at(texts: pa.Array, steps: Sequence[str | int]) -> tuple[JsonValues, NDArray[np.int64]]:
-    """What lies at the path of keys and places in each text, and the rows of which that is not known."""
+    """Return the values at the path of keys and places in each text, and the rows whose value is not known."""
     offsets, data = text_buffers(texts)
     names = [step.encode() if isinstance(step, str) else b"" for step in steps]
     places = np.array([json_paths.NAME if isinstance(step, str) else step for step in steps], np.int64)
-    found = JsonValues(
+    values = JsonValues(
         data, np.zeros(len(texts), np.int64), np.zeros(len(texts), np.int32), np.zeros(len(texts), np.uint8)
     )
     status = np.zeros(len(texts), np.uint8)
     joined, starts = np.frombuffer(b"".join(names), np.uint8), np.cumsum([0, *map(len, names)], dtype=np.int64)
-    json_paths.find_at(data, offsets, joined, starts, places, found.begins, found.lengths, found.kinds, status)
-    return found, np.flatnonzero(status)
+    json_paths.find_at(data, offsets, joined, starts, places, values.begins, values.lengths, values.kinds, status)
+    return values, np.flatnonzero(status)
 
 
 def at_path(
     type_: SqlType, texts: Vector, path: JsonPath, convert: Convert, failure: str = "", *, is_cast: bool = False
 ) -> Attempt:
-    """What a path finds in each text, converted.
+    """Return what a path finds in each text, converted.
 
-    is_cast: whether values are converted as CAST does it, so that those of the result's type need no Python."""
+    is_cast: True if values are converted as CAST does it, so that values of the result's type need no Python."""
     steps, rest = path.split()
     if texts.is_constant or not steps or not (path.is_definite or type_.is_array):
         return by_value(type_, [texts], lambda text: convert(path.value(read_json(text))), failure)
-    found, unsure = values_at(texts.data, steps)
-    sure = _converted(type_, found, convert, failure) if is_cast and not rest.steps else None
+    values, unsure = values_at(texts.data, steps)
+    sure = _converted(type_, values, convert, failure) if is_cast and not rest.steps else None
     if sure is None:
-        raw = Vector(JSON, found.raw())
+        raw = Vector(JSON, values.raw())
         sure = by_value(type_, [raw], lambda text: convert(rest.value(read_json(text))), failure)
     if not len(unsure):
         return sure
@@ -77,10 +79,10 @@ def at_path(
 
 
 def _with(sure: Attempt, rows: NDArray[np.int64], others: Attempt) -> Attempt:
-    """The same but for some rows."""
+    """Return `sure` with the values and failures of `others` in some rows."""
     failures = np.zeros(len(sure.data), np.bool_) if sure.failure is None else sure.failure.rows.copy()
     failures[rows] = False if others.failure is None else others.failure.rows
-    reason = next((one.failure.reason for one in (sure, others) if one.failure is not None), "")
+    reason = next((attempt.failure.reason for attempt in (sure, others) if attempt.failure is not None), "")
     if isinstance(sure.data, np.ndarray):
         data = sure.data.copy()
         data[rows] = others.data
@@ -91,12 +93,12 @@ def _with(sure: Attempt, rows: NDArray[np.int64], others: Attempt) -> Attempt:
     return Attempt(data, failed(failures, reason))
 
 
-def _converted(type_: SqlType, found: JsonValues, convert: Convert, failure: str) -> Attempt | None:
-    """Values that are of the type as they are written; None if there are others."""
-    values = _values(type_, found)
+def _converted(type_: SqlType, json_values: JsonValues, convert: Convert, failure: str) -> Attempt | None:
+    """Return the values in the type, if all are written as its values are; else None."""
+    values = _values(type_, json_values)
     if values is None:
         return None
-    nothing, instead = found.nothing, convert(ABSENT)
+    nothing, instead = json_values.nothing, convert(ABSENT)
     if instead is not None and nothing.any():
         values = pc.fill_null(values, instead) if isinstance(values, pa.Array) else np.where(nothing, instead, values)
     elif isinstance(values, pa.Array):
@@ -106,34 +108,36 @@ def _converted(type_: SqlType, found: JsonValues, convert: Convert, failure: str
     return Attempt(data, lost)
 
 
-def _values(type_: SqlType, found: JsonValues) -> Any:
-    """Of nothing 0, or null."""
+def _values(type_: SqlType, json_values: JsonValues) -> Any:
+    """Return the values in the type, with 0 or null where there is none; None if only Python can convert them."""
     match type_.base:
         case _ if type_.is_array:
             return None
         case TypeName.STRING:
-            is_text = found.is_written_once or np.isin(found.kinds, (json_scan.ABSENT, json_scan.ESCAPED)).all()
-            return found.texts() if is_text else None
+            is_text = (
+                json_values.is_written_once or np.isin(json_values.kinds, (json_scan.ABSENT, json_scan.ESCAPED)).all()
+            )
+            return json_values.texts() if is_text else None
         case TypeName.INT | TypeName.LONG:
-            return _whole(found, type_.base)
+            return _whole(json_values, type_.base)
         case TypeName.DOUBLE | TypeName.FLOAT:
-            return _doubles(found, type_.base)
+            return _doubles(json_values, type_.base)
     return None
 
 
-def _whole(found: JsonValues, base: TypeName) -> NDArray[np.int64] | None:
-    numbers, bounds = found.whole(), np.iinfo(DTYPES[base])
+def _whole(json_values: JsonValues, base: TypeName) -> NDArray[np.int64] | None:
+    numbers, bounds = json_values.whole(), np.iinfo(DTYPES[base])
     if numbers is None or numbers.min(initial=0) < bounds.min or numbers.max(initial=0) > bounds.max:
         return None
     return numbers
 
 
-def _doubles(found: JsonValues, base: TypeName) -> NDArray[Any] | None:
-    numbers = found.doubles()
+def _doubles(json_values: JsonValues, base: TypeName) -> NDArray[Any] | None:
+    numbers = json_values.doubles()
     if numbers is None:
         return None
-    # -0 is a whole number, which has no sign.
-    numbers[(numbers == 0) & (found.lengths == 2)] = 0.0
+    # -0 is read as a whole number, which has no sign.
+    numbers[(numbers == 0) & (json_values.lengths == 2)] = 0.0
     with np.errstate(over="ignore"):
         return numbers.astype(DTYPES[base], copy=False)
 
@@ -142,19 +146,19 @@ def _doubles(found: JsonValues, base: TypeName) -> NDArray[Any] | None:
 
 
 def matches(wanted: JsonFilter, texts: pa.Array) -> NDArray[np.bool_] | None:
-    """Which texts keep to a filter; None if its paths go through lists, whose elements Python tells apart."""
+    """Return which texts match a filter; None if its paths go through lists, whose elements Python tells apart."""
     unsure: list[NDArray[np.int64]] = []
-    found: NDArray[np.bool_] | None = _mask(wanted.condition, texts, unsure)
-    if found is None:
+    mask: NDArray[np.bool_] | None = _mask(wanted.condition, texts, unsure)
+    if mask is None:
         return None
-    found ^= wanted.negate
+    mask ^= wanted.negate
     for row in np.unique(np.concatenate(unsure)).tolist():
-        found[row] = json_filter.holds(wanted, texts[row].as_py())
-    return found
+        mask[row] = json_filter.holds(wanted, texts[row].as_py())
+    return mask
 
 
 def _mask(condition: json_filter.Condition, texts: pa.Array, unsure: list[NDArray[np.int64]]) -> Any:
-    """Texts for which a condition holds, but for those that are `unsure`; None if its paths go through lists."""
+    """Return for which texts a condition holds, except for those in `unsure`; None if its paths go through lists."""
     if isinstance(condition, json_filter.Every | json_filter.Either):
         masks = [_mask(part, texts, unsure) for part in condition.parts]
         if any(mask is None for mask in masks):
@@ -163,12 +167,12 @@ def _mask(condition: json_filter.Condition, texts: pa.Array, unsure: list[NDArra
     names = [step for step in condition.path if isinstance(step, str)]
     if len(names) < len(condition.path):
         return None
-    found, rows = values_at(texts, names)
+    values, rows = values_at(texts, names)
     unsure.append(rows)
-    mask = ~found.nothing & (found.kinds != json_scan.NESTED)
+    mask = ~values.nothing & (values.kinds != json_scan.NESTED)
     if not isinstance(condition, json_filter.Exists):
         scalars = np.flatnonzero(mask)
-        encoded = found.at(scalars).raw().dictionary_encode()
-        verdicts = [json_filter.fits(condition, json_filter.loaded(one)) for one in encoded.dictionary.to_pylist()]
+        encoded = values.at(scalars).raw().dictionary_encode()
+        verdicts = [json_filter.fits(condition, json_filter.loaded(text)) for text in encoded.dictionary.to_pylist()]
         mask[scalars] = np.array(verdicts, np.bool_)[encoded.indices.to_numpy()]
     return mask

@@ -1,7 +1,7 @@
 """Conditions of JSON paths, `[?(@.a > 1 && @.b in ['x', 'y'])]`, compared as Jayway's JsonPath does.
 
-What a path does not find is equal to nothing, also not to null, and so different from all. A number is equal to a text
-of it; other than that only values of one type are equal, and only two numbers or two texts have an order.
+A path that finds nothing is equal to nothing, not even to null, and so different from everything. A number is equal to
+a text of it. Apart from that only values of one type are equal, and only two numbers or two texts have an order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from merlot.tree.errors import SqlValidationError
 
 Condition = Callable[[Any, Any], bool]
-"""Of a value and its document."""
+"""Function of a value and its document."""
 _Operand = Callable[[Any, Any], Any]
 _NOTHING: Final = object()
 _MAX_DEPTH: Final = 20
@@ -25,32 +25,32 @@ _TOKEN: Final = re.compile(
 )
 
 
-class Found(Protocol):
-    """A path that finds one value at most."""
+class DefinitePath(Protocol):
+    """Path that finds one value at most."""
 
     def nodes(self, document: Any) -> list[Any]: ...
 
 
-ParsePath = Callable[[str, int], tuple[Found, int]]
+ParsePath = Callable[[str, int], tuple[DefinitePath, int]]
 
 
 def parse_condition(path: str, place: int, parse_path: ParsePath) -> tuple[Condition, int]:
-    """The condition in parentheses at a place, and where it ends; raises SqlValidationError."""
-    parser = _Parser(path, place, parse_path)
+    """Return the condition in parentheses at a place, and where it ends; raise SqlValidationError."""
+    parser = _ConditionParser(path, place, parse_path)
     parser.expect("(")
     condition = parser.any_of(0)
     parser.expect(")")
     return condition, parser.place
 
 
-class _Parser:
+class _ConditionParser:
     def __init__(self, path: str, place: int, parse_path: ParsePath) -> None:
         self._path = path
         self.place = place
         self._parse_path = parse_path
 
     def any_of(self, depth: int) -> Condition:
-        """Operands of ||."""
+        """Parse operands of ||."""
         parts = [self._all_of(depth)]
         while self._take("||"):
             parts.append(self._all_of(depth))
@@ -94,8 +94,8 @@ class _Parser:
         word = self._next()
         self._take(word)
         if word in ("@", "$"):
-            found, self.place = self._parse_path(self._path, self.place)
-            return _at(found, is_root=word == "$")
+            path, self.place = self._parse_path(self._path, self.place)
+            return _at(path, is_root=word == "$")
         if word == "[":
             several = [] if self._next() == "]" else [self._constant(self._taken())]
             while self._take(","):
@@ -138,9 +138,9 @@ class _Parser:
         )
 
 
-def _at(found: Found, *, is_root: bool) -> _Operand:
+def _at(path: DefinitePath, *, is_root: bool) -> _Operand:
     def operand(value: Any, root: Any) -> Any:
-        nodes = found.nodes(root if is_root else value)
+        nodes = path.nodes(root if is_root else value)
         return nodes[0].value if nodes else _NOTHING
 
     return operand
@@ -172,7 +172,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
 
 
 def _is_in(left: Any, right: Any) -> bool:
-    return isinstance(right, list) and any(_equal(left, one) for one in right)
+    return isinstance(right, list) and any(_equal(left, item) for item in right)
 
 
 def _contains(left: Any, right: Any) -> bool:

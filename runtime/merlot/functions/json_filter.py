@@ -1,4 +1,4 @@
-"""What JSON_MATCH asks of a JSON value: Pinot's filter texts, parsed, and whether a value keeps to one.
+"""Filters of JSON_MATCH: Pinot's filter texts, parsed and matched with JSON values.
 
     "$.name" = 'adam' AND ("$.address[*].country" = 'us' OR "$.age" BETWEEN 20 AND 29)
 
@@ -6,8 +6,8 @@ A path leads to scalars: `.key` into objects, `[2]` and `[*]` into lists; a path
 are compared as text, numbers as JSON writes them; with a number as the bound of a range, as numbers. JSON null is no
 value.
 
-Predicates are of one element of each list: `"$.a[*].x" = 1 AND "$.a[*].y" = 2` wants both in the same element, and
-`"$.a[*].x" <> 1` an element whose x is another scalar. So IS NULL and NOT BETWEEN, which are of the whole value, stand
+A predicate applies to one element of each list: `"$.a[*].x" = 1 AND "$.a[*].y" = 2` wants both in the same element, and
+`"$.a[*].x" <> 1` an element whose x is another scalar. IS NULL and NOT BETWEEN apply to the whole value, so they stand
 alone.
 """
 
@@ -28,17 +28,17 @@ from merlot.vectors.errors import LimitExceededError
 Steps = tuple[str | int | None, ...]
 """Keys, positions, and None for any position."""
 Element = dict[Steps, int]
-"""Which element of each list, by the path of the list."""
+"""Position of an element in each list, by the path of the list."""
 _NUMBER: Final = re.compile(r"-?[0-9]{1,400}(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?")
 MAX_STEPS: Final = 64
 MAX_PREDICATES: Final = 64
 MAX_COMBINATIONS: Final = 1_000_000
-"""Of elements of lists, within one value."""
+"""Limit of combinations of list elements within one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """A scalar at the path has one of these texts; `is_other`: it has none of them."""
+    """Condition that a scalar at the path has one of these texts; `is_other`: that it has none of them."""
 
     path: Steps
     texts: tuple[str, ...]
@@ -47,7 +47,8 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """A scalar at the path lies between the bounds, of which one may be None, and not on those that are left out."""
+    """Condition that a scalar at the path lies between the bounds. One of them may be None. `with_low` and `with_high`
+    include the bound itself."""
 
     path: Steps
     low: str | Decimal | None
@@ -58,7 +59,7 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is a scalar at the path."""
+    """Condition that there is a scalar at the path."""
 
     path: Steps
 
@@ -77,7 +78,7 @@ Condition = Among | Within | Exists | Every | Either
 
 
 class JsonFilter(NamedTuple):
-    """A condition, or (negate) that it does not hold."""
+    """Condition, or (`negate`) that it does not hold."""
 
     condition: Condition
     negate: bool
@@ -87,7 +88,7 @@ class JsonFilter(NamedTuple):
 
 
 def loaded(text: str) -> Any:
-    """The value of a JSON text; None, as of null, if it is not JSON."""
+    """Return the value of a JSON text; None, as for null, if it is not JSON."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -95,27 +96,27 @@ def loaded(text: str) -> Any:
 
 
 def scalar_text(scalar: Any) -> str:
-    """As scalars are compared."""
+    """Return the text by which a scalar is compared."""
     return scalar if isinstance(scalar, str) else orjson.dumps(scalar).decode()
 
 
 def holds(wanted: JsonFilter, text: str) -> bool:
-    """Whether a JSON text keeps to a filter."""
+    """Return True if a JSON text matches a filter."""
     value = loaded(text)
     return any(True for _ in _elements(wanted.condition, value)) != wanted.negate
 
 
 def _elements(condition: Condition, value: Any) -> Iterator[Element]:
-    """The elements of lists for which a condition holds; an empty one if it holds for any."""
+    """Yield the list elements for which a condition holds; an empty one if it holds for any."""
     match condition:
         case Every(parts):
-            found: list[Element] = [{}]
+            combinations: list[Element] = [{}]
             for part in parts:
                 more = list(_elements(part, value))
-                if len(found) * len(more) > MAX_COMBINATIONS:
+                if len(combinations) * len(more) > MAX_COMBINATIONS:
                     raise LimitExceededError(f"json_match combines too many elements limit={MAX_COMBINATIONS}")
-                found = [{**one, **other} for one in found for other in more if _agree(one, other)]
-            yield from found
+                combinations = [{**left, **other} for left in combinations for other in more if _agree(left, other)]
+            yield from combinations
         case Either(parts):
             for part in parts:
                 yield from _elements(part, value)
@@ -125,16 +126,16 @@ def _elements(condition: Condition, value: Any) -> Iterator[Element]:
                     yield element
 
 
-def _agree(one: Element, other: Element) -> bool:
-    return all(other.get(path, position) == position for path, position in one.items())
+def _agree(left: Element, other: Element) -> bool:
+    return all(other.get(path, position) == position for path, position in left.items())
 
 
 def _scalars(root: Any, path: Steps) -> Iterator[tuple[Any, Element]]:
-    """What a path leads to."""
-    found: list[tuple[Any, Element, Steps]] = [(root, {}, ())]
+    """Yield the scalars to which a path leads, each with the list elements on its way."""
+    nodes: list[tuple[Any, Element, Steps]] = [(root, {}, ())]
     for step in path:
-        found = [after for before in found for after in _step(step, *before)]
-    for value, element, _ in found:
+        nodes = [after for before in nodes for after in _step(step, *before)]
+    for value, element, _ in nodes:
         if value is not None and not isinstance(value, dict | list):
             yield value, element
 
@@ -150,7 +151,7 @@ def _step(step: str | int | None, value: Any, element: Element, at: Steps) -> It
 
 
 def fits(condition: Among | Within | Exists, scalar: Any) -> bool:
-    """Whether a scalar of a JSON value, not null, keeps to a condition of its path."""
+    """Return True if a scalar of a JSON value, not null, meets a condition on its path."""
     match condition:
         case Exists():
             return True
@@ -160,12 +161,12 @@ def fits(condition: Among | Within | Exists, scalar: Any) -> bool:
 
 
 def is_of_numbers(condition: Within) -> bool:
-    """Whether scalars are compared as numbers; those that are none do not match."""
+    """Return True if scalars are compared as numbers; scalars that are no numbers do not match."""
     return any(isinstance(bound, Decimal) for bound in (condition.low, condition.high))
 
 
 def lies_within(condition: Within, text: str) -> bool:
-    """Whether a scalar's text lies within bounds."""
+    """Return True if a scalar's text lies within bounds."""
     value = number_of(text) if is_of_numbers(condition) else text
     low, high = condition.low, condition.high
     if value is None:
@@ -175,7 +176,7 @@ def lies_within(condition: Within, text: str) -> bool:
 
 
 def number_of(text: str) -> Decimal | None:
-    """The number that a text writes as JSON does."""
+    """Return the number that a text writes as JSON does; None if it is no number."""
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
@@ -189,13 +190,13 @@ _TOKEN: Final = re.compile(
 _STEP: Final = re.compile(r"\.(?P<key>[^.\[\]]+)|\[(?P<position>\d{1,9}|\*)\]")
 _WORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "IS", "NULL", "BETWEEN", "TRUE", "FALSE"})
 _BOUNDS: Final = {"<": (False, False), "<=": (False, True), ">": (True, False), ">=": (True, True)}
-"""Whether a comparison is a lower bound, and takes it in."""
+"""For each comparison: True if it is a lower bound, and True if the bound itself is included."""
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> JsonFilter:
-    """The filter that a text writes; raises SqlValidationError."""
-    return _Parser(text).parse()
+    """Parse a filter; raise SqlValidationError."""
+    return _FilterParser(text).parse()
 
 
 class _Token(NamedTuple):
@@ -203,7 +204,7 @@ class _Token(NamedTuple):
     text: str
 
 
-class _Parser:
+class _FilterParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(self._read())
@@ -222,15 +223,15 @@ class _Parser:
     def _read(self) -> Iterator[_Token]:
         place, end = 0, len(self._text.rstrip())
         while place < end:
-            found = _TOKEN.match(self._text, place)
-            if found is None:
+            match = _TOKEN.match(self._text, place)
+            if match is None:
                 raise self._error(f"cannot read {self._text[place : place + 20]!r}")
-            kind = str(found.lastgroup)
-            text = found.group(kind)
+            kind = str(match.lastgroup)
+            text = match.group(kind)
             if kind == "word" and text.upper() in _WORDS:
                 kind, text = "sign", text.upper()
             yield _Token("path" if kind == "word" else kind, text.replace("''", "'") if kind == "text" else text)
-            place = found.end()
+            place = match.end()
 
     def _any(self, depth: int) -> Condition:
         parts = [self._every(depth)]
@@ -302,12 +303,12 @@ class _Parser:
         steps: list[str | int | None] = []
         place = 0
         while place < len(rest):
-            found = _STEP.match(rest, place)
-            if found is None or len(steps) >= MAX_STEPS:
+            match = _STEP.match(rest, place)
+            if match is None or len(steps) >= MAX_STEPS:
                 raise self._error(f"no path: {text!r}")
-            key, position = found.group("key"), found.group("position")
+            key, position = match.group("key"), match.group("position")
             steps.append(key if key is not None else None if position == "*" else int(position))
-            place = found.end()
+            place = match.end()
         return tuple(steps)
 
     def _literal(self) -> _Token:

@@ -1,4 +1,4 @@
-"""Where in JSON something lies: whether a path finds anything, and the paths of what it finds."""
+"""Functions that tell whether a JSON path finds anything, and the paths of what it finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.vectors.vector import Vector
 JSON_KEYS: Final = Family("Keys of JSON")
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 _ALL: Final = ("", "$..**", "$..")
-"""Paths by which Pinot means every key, those below a key after it."""
+"""Paths by which Pinot means every key, nested keys after the key that holds them."""
 
 
 @JSON_KEYS.strict(
@@ -37,10 +37,10 @@ _ALL: Final = ("", "$..**", "$..")
     },
 )
 def _exists(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether it finds a value that is not null."""
+    """Return True for texts in which the path finds a value that is not null."""
     path = parse_path(args[1].data.as_py())
     if path.is_definite:
-        return at_path(BOOLEAN, args[0], path, lambda found: found is not ABSENT and found is not None)
+        return at_path(BOOLEAN, args[0], path, lambda result: result is not ABSENT and result is not None)
     return by_value(BOOLEAN, args[:1], lambda value: _finds(path, read_json(value)))
 
 
@@ -50,14 +50,14 @@ def _finds(path: JsonPath, document: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Of JSONEXTRACTKEY: 'maxDepth=2;dotNotation=true'."""
+    """Options of JSONEXTRACTKEY: 'maxDepth=2;dotNotation=true'."""
 
     max_depth: int = sys.maxsize
     is_dotted: bool = False
 
     @classmethod
     def parse(cls, given: str) -> _Options:
-        """Raises SqlValidationError."""
+        """Parse options; raise SqlValidationError."""
         max_depth, is_dotted = sys.maxsize, False
         for part in filter(None, map(str.strip, given.split(";"))):
             name, _, value = (side.strip().upper() for side in part.partition("="))
@@ -98,7 +98,7 @@ def _checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The paths of what a path finds; none in a text that is no JSON."""
+    """Return the paths of the values that a path finds; none for a text that is no JSON."""
     path = args[1].data.as_py()
     options = _Options.parse(args[2].data.as_py()) if len(args) > 2 else _Options()
     asked = None if path in _ALL else parse_path(path)
@@ -108,14 +108,14 @@ def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
         if document is ABSENT:
             return []
         nodes = _every(document, options.max_depth) if asked is None else asked.nodes(document)
-        found = (node.keys() for node in nodes)
-        return account.gathered(options.written(keys) for keys in found if len(keys) <= options.max_depth)
+        paths = (node.keys() for node in nodes)
+        return account.gathered(options.written(keys) for keys in paths if len(keys) <= options.max_depth)
 
     return by_value(_STRINGS, args[:1], compute)
 
 
 def _every(document: Any, max_depth: int) -> Iterable[Node]:
-    """Each value below the root, those in it after it."""
+    """Yield each value below the root, nested values after the value that holds them."""
     pending = [(node, 1) for node in Node(document).children()][::-1]
     while pending:
         node, depth = pending.pop()

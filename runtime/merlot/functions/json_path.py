@@ -1,7 +1,8 @@
 """JSON paths, as Jayway's JsonPath reads them: `$.a['b'][0]`, and steps that find any number of values.
 
-A path is parsed once, to steps; each takes a node of a document to nodes below it, in the order of the document. One
-whose every step finds one value at most is definite, and finds a value or nothing; any other finds a list.
+A path is parsed once, into steps. Each step goes from a node of a document to nodes below it, in the order of the
+document. A path is definite if each of its steps finds one value at most: it finds a value or nothing. Any other path
+finds a list.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from merlot.functions.json_conditions import Condition, parse_condition
 from merlot.tree.errors import SqlValidationError
 
 ABSENT: Final = object()
-"""What a definite path finds where there is nothing; null is a value."""
+"""Result of a definite path that finds nothing; null is a value."""
 EXPECTED: Final = "$.name['name'][0][*][1:3][0,2]..name[?(@.name > 1)].length()"
 MAX_LENGTH: Final = 1_000
 MAX_DESCENTS: Final = 2
 MAX_BRANCHES: Final = 1_000
-"""Of names and places between commas, multiplied: a path may not find more than there is, many times over."""
+"""Limit of the names and places between commas, multiplied: a path may not find the same values many times over."""
 _STEP: Final = re.compile(
     r"""\.(?P<length>length|size)\(\)|\.(?P<name>[^.\[\]*()'"?@$ ]+)|(?P<all>\.?\*|\.?\[\*\])"""
     r"""|\.?\[ *(?P<names>'[^']*'(?: *, *'[^']*')*|"[^"]*"(?: *, *"[^"]*")*) *\]"""
@@ -31,12 +32,12 @@ _STEP: Final = re.compile(
 _NAME: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _DESCENT: Final = re.compile(r"\.\.(?P<name>[^.\[\]*()'\"?@$ ]+)?")
 Trail = tuple[Any, str | int] | None
-"""The trail of the node above, and the name or place in it; None at the root."""
+"""Trail of the node above, and the name or place in that node; None at the root."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value of a document, and where it lies."""
+    """Value of a document, and where it lies."""
 
     value: Any
     trail: Trail = None
@@ -50,21 +51,21 @@ class Node:
             yield from map(self.below, keys)
 
     def keys(self) -> list[str | int]:
-        """From the root to it."""
-        found: list[str | int] = []
+        """Return the keys and places from the root to the node."""
+        keys: list[str | int] = []
         trail = self.trail
         while trail is not None:
             trail, key = trail
-            found.append(key)
-        return found[::-1]
+            keys.append(key)
+        return keys[::-1]
 
 
 class Step(Protocol):
-    """What a path does after its beginning."""
+    """Step of a path after its beginning."""
 
     @property
     def is_definite(self) -> bool:
-        """Whether it finds one value at most."""
+        """True if the step finds one value at most."""
         ...
 
     def apply(self, node: Node, root: Any) -> Iterator[Node]: ...
@@ -85,7 +86,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """Several names at a path's end: an object of those that there are."""
+    """Several names at a path's end: finds an object of the members that exist."""
 
     names: tuple[str, ...]
     is_definite: bool = True
@@ -130,19 +131,19 @@ class _Every:
 
 @dataclass(frozen=True, slots=True)
 class _Matching:
-    """Values of a list for which a condition holds; of an object itself."""
+    """Values of a list for which a condition holds, or an object itself if the condition holds for it."""
 
     condition: Condition
     is_definite: bool = False
 
     def apply(self, node: Node, root: Any) -> Iterator[Node]:
-        asked = [node] if isinstance(node.value, dict) else node.children()
-        yield from (one for one in asked if self.condition(one.value, root))
+        candidates = [node] if isinstance(node.value, dict) else node.children()
+        yield from (candidate for candidate in candidates if self.condition(candidate.value, root))
 
 
 @dataclass(frozen=True, slots=True)
 class _Descent:
-    """Another step from the node and all below it."""
+    """Applies another step to the node and all nodes below it."""
 
     inner: Step
     is_definite: bool = False
@@ -151,10 +152,10 @@ class _Descent:
         pending = [node]
         while pending:
             current = pending.pop()
-            # The objects of a list are asked one by one when their turn comes.
+            # The objects in a list are tested one by one when their turn comes.
             if not (isinstance(self.inner, _Matching) and isinstance(current.value, list)):
                 yield from self.inner.apply(current, root)
-            pending += [one for one in current.children() if isinstance(one.value, dict | list)][::-1]
+            pending += [child for child in current.children() if isinstance(child.value, dict | list)][::-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class _Length:
 
 @dataclass(frozen=True, slots=True)
 class JsonPath:
-    """A path that was parsed."""
+    """Parsed path."""
 
     steps: tuple[Step, ...]
 
@@ -177,33 +178,33 @@ class JsonPath:
         return all(step.is_definite for step in self.steps)
 
     def split(self) -> tuple[list[str | int], JsonPath]:
-        """The keys and places that it begins with, and the rest; no keys if the rest asks for the root."""
-        found: list[str | int] = []
+        """Return the keys and places that the path begins with, and the rest; no keys if the rest asks for the root."""
+        keys: list[str | int] = []
         for step in self.steps:
             if isinstance(step, _Names) and step.is_definite:
-                found.append(step.names[0])
+                keys.append(step.names[0])
             elif isinstance(step, _Places) and step.is_definite and step.places[0] >= 0:
-                found.append(step.places[0])
+                keys.append(step.places[0])
             else:
                 break
-        rest = self.steps[len(found) :]
-        return ([], self) if any(_asks_for_root(step) for step in rest) else (found, JsonPath(rest))
+        rest = self.steps[len(keys) :]
+        return ([], self) if any(_asks_for_root(step) for step in rest) else (keys, JsonPath(rest))
 
     def nodes(self, document: Any) -> list[Node]:
-        """All that it finds."""
-        found = [Node(document)]
+        """Return all nodes that the path finds."""
+        nodes = [Node(document)]
         for step in self.steps:
-            found = [one for node in found for one in step.apply(node, document)]
-        return found
+            nodes = [child for node in nodes for child in step.apply(node, document)]
+        return nodes
 
     def value(self, document: Any) -> Any:
-        """What it finds: a list, or of a definite path a value or ABSENT."""
+        """Return what the path finds: a list, or a value or ABSENT if the path is definite."""
         if document is ABSENT:
             return ABSENT
-        found = [node.value for node in self.nodes(document)]
+        values = [node.value for node in self.nodes(document)]
         if not self.is_definite:
-            return found
-        return found[0] if found else ABSENT
+            return values
+        return values[0] if values else ABSENT
 
 
 def _asks_for_root(step: Step) -> bool:
@@ -212,7 +213,7 @@ def _asks_for_root(step: Step) -> bool:
 
 @lru_cache(maxsize=1_024)
 def parse_path(path: str) -> JsonPath:
-    """Raises SqlValidationError."""
+    """Parse a path; raise SqlValidationError."""
     if not path.startswith("$") or len(path) > MAX_LENGTH:
         raise _refused(path)
     steps: list[Step] = []
@@ -227,7 +228,8 @@ def parse_path(path: str) -> JsonPath:
 
 
 def _check(path: str, steps: Sequence[Step]) -> None:
-    """Raises SqlValidationError of what might find too much, and of a length of many values or within a path."""
+    """Raise SqlValidationError if the path might find too much, or asks for a length of many values or within the
+    path."""
     has_length = any(isinstance(step, _Length) for step in steps)
     if any(isinstance(step, _Length) for step in steps[:-1]) or (has_length and not JsonPath(tuple(steps)).is_definite):
         raise _refused(path)
@@ -241,7 +243,7 @@ def _check(path: str, steps: Sequence[Step]) -> None:
 
 
 def _step(path: str, place: int) -> tuple[Step, int]:
-    """The step that begins at a place, and where it ends."""
+    """Return the step that begins at a place, and where it ends."""
     descent = _DESCENT.match(path, place)
     if descent is not None:
         if descent["name"] is not None:
@@ -280,15 +282,15 @@ def _plain(match: re.Match[str]) -> Step:
 
 
 def _operand(path: str, place: int) -> tuple[JsonPath, int]:
-    """The definite path that follows an @ or a $ in a condition, and where it ends."""
+    """Return the definite path that follows an @ or a $ in a condition, and where it ends."""
     steps: list[Step] = []
     while place < len(path) and path[place] in ".[":
         step, place = _step(path, place)
         steps.append(step)
-    found = JsonPath(tuple(steps))
-    if not found.is_definite:
+    operand = JsonPath(tuple(steps))
+    if not operand.is_definite:
         raise SqlValidationError(f"JSON path has a condition on many values path='{path:.100}' expected=@.name[0]")
-    return found, place
+    return operand, place
 
 
 def _refused(path: str) -> SqlValidationError:

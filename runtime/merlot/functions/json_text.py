@@ -1,4 +1,4 @@
-"""JSON by paths (`json_path`): each distinct text is read once."""
+"""Functions that read JSON by paths (`json_path`): each distinct text is read once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
 MAX_DEPTH: Final = 1_024
-"""Lists and objects within one another; the reader refuses more."""
+"""Greatest depth of nested lists and objects; the reader refuses more."""
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
 
 
@@ -35,7 +35,7 @@ def _written(value: Any) -> str:
 
 
 def _converted(value: Any, base: TypeName) -> Any:
-    """The JSON value in a type; None if it is none of it."""
+    """Return the JSON value in a type; None if it does not fit."""
     if base is TypeName.STRING:
         return _written(value)
     if base is TypeName.JSON:
@@ -51,7 +51,7 @@ def _converted(value: Any, base: TypeName) -> Any:
 
 
 def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """JSON, path, type, default of that type."""
+    """Complete the arguments to JSON, path, type, and default in that type."""
     name = constant_text(args[2]).upper()
     base = name.removesuffix("_ARRAY")
     if base not in _TYPES or (name.endswith("_ARRAY") and base in ("BIG_DECIMAL", "JSON")):
@@ -77,8 +77,8 @@ def _most_found(args: Sequence[Vector]) -> int:
     texts = pa.array([sizes.word(args[0])]) if args[0].is_constant else args[0].data
     opened = pc.count_substring_regex(texts, r"[\[{]").to_numpy(zero_copy_only=False)
     depths = np.minimum(opened, MAX_DEPTH) + 1.0
-    found = sizes.lengths_of(args[0]) * depths**descents
-    return int(found.sum()) + rows * (default + sizes.ROW_BYTES)
+    bounds = sizes.lengths_of(args[0]) * depths**descents
+    return int(bounds.sum()) + rows * (default + sizes.ROW_BYTES)
 
 
 def _named_type(args: Sequence[Expr]) -> SqlType:
@@ -102,18 +102,18 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
     },
 )
 def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """The value at the path; without a default a text that lacks it fails."""
+    """Return the value at the path; a text without such a value fails if there is no default."""
     path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:
-        return at_path(type_, args[0], path, lambda found: _listed(found, type_.base))
+        return at_path(type_, args[0], path, lambda result: _listed(result, type_.base))
 
-    def convert(found: Any) -> Any:
-        converted = None if found is ABSENT or found is None else _converted(found, type_.base)
+    def convert(result: Any) -> Any:
+        converted = None if result is ABSENT or result is None else _converted(result, type_.base)
         return default if converted is None else converted
 
     if type_.base is TypeName.BIG_DECIMAL:
-        texts = at_path(STRING, args[0], path, lambda found: _plain(convert(found)), _NO_VALUE)
+        texts = at_path(STRING, args[0], path, lambda result: _plain(convert(result)), _NO_VALUE)
         return Attempt(_decimals(texts.data), texts.failure)
     return at_path(type_, args[0], path, convert, _NO_VALUE, is_cast=True)
 
@@ -139,8 +139,8 @@ def _object(value: Decimal) -> Any:
     return out
 
 
-def _listed(found: Any, base: TypeName) -> list[Any]:
-    items = found if isinstance(found, list) else [] if found is ABSENT or found is None else [found]
+def _listed(result: Any, base: TypeName) -> list[Any]:
+    items = result if isinstance(result, list) else [] if result is ABSENT or result is None else [result]
     converted = [None if item is None else _converted(item, base) for item in items]
     return [item for item in converted if item is not None]
 
@@ -155,14 +155,14 @@ def path_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector]], Any]:
-    """The value at a path, or the default, or what Pinot takes for none."""
+    """Return a function that gives the value at a path, or the default, or what Pinot gives if there is none."""
 
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         path = parse_path(args[1].data.as_py())
         default = _default(args[2]) if len(args) > 2 else nothing
 
-        def convert(found: Any) -> Any:
-            converted = None if found is ABSENT or found is None else _converted(found, base)
+        def convert(result: Any) -> Any:
+            converted = None if result is ABSENT or result is None else _converted(result, base)
             return default if converted is None else converted
 
         return at_path(type_, args[0], path, convert, is_cast=True)
@@ -171,12 +171,12 @@ def _at_path(base: TypeName, nothing: Any) -> Callable[[SqlType, Sequence[Vector
 
 
 def _fit_default(type_: SqlType) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """The path checked, and the default in the type."""
+    """Return a function that checks the path, and converts the default to the type."""
 
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         path_checked(args)
         given = args[2:]
-        return (*args[:2], *(literals.convert(one, type_) for one in given if isinstance(one, Literal)))
+        return (*args[:2], *(literals.convert(arg, type_) for arg in given if isinstance(arg, Literal)))
 
     return complete
 
@@ -212,10 +212,10 @@ for _name, _aliases, _type, _kind, _nothing, _example in (
     examples={"""JSONPATHARRAY('{"a":[{"b":1},{"b":"x"}]}', '$.a[*].b')""": ["1", "x"]},
 )
 def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """The values at the path as texts; empty where there are none."""
+    """Return the values at the path as texts; an empty list where there are none."""
     path = parse_path(args[1].data.as_py())
     return at_path(
-        SqlType(TypeName.STRING, is_array=True), args[0], path, lambda found: _listed(found, TypeName.STRING)
+        SqlType(TypeName.STRING, is_array=True), args[0], path, lambda result: _listed(result, TypeName.STRING)
     )
 
 
@@ -226,7 +226,7 @@ def _path_array(type_: SqlType, args: Sequence[Vector]) -> Any:
     examples={"""JSONFORMAT(CAST('{"a": [1, 2]}' AS JSON))""": '{"a":[1,2]}', "JSONFORMAT('a\"b')": '"a\\"b"'},
 )
 def _format(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """JSON without blanks; a STRING as a JSON string."""
+    """Return JSON without blanks; a STRING as a JSON string."""
     if args[0].type == JSON:
         return by_value(STRING, args, _compact, "text is no JSON function=jsonformat")
     return by_value(STRING, args, lambda value: json.dumps(value, ensure_ascii=False))

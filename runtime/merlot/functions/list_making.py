@@ -1,4 +1,4 @@
-"""Lists made of others and of single values, and of the numbers from one to another; by numpy over all rows."""
+"""Lists made from other lists, single values and ranges of numbers; by numpy over all rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
 
 LIST_MAKING: Final = Family("Making lists")
 MOST: Final = 10_000
-"""Values of one made list."""
+"""Limit of the values in a list that is made."""
 _PLACES: Final = SqlType(TypeName.INT, is_array=True)
 
 
@@ -32,7 +32,7 @@ def _same(args: Sequence[Expr]) -> SqlType:
 
 
 def _fitted(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """The value in the type of the list's."""
+    """Return a function that converts the value to the type of the list's values."""
 
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         element = SqlType(args[0].type.base)
@@ -53,7 +53,7 @@ def _pushed(*, is_front: bool) -> Apply:
 
 
 def _of_one(value: Vector, like: Vector) -> Vector:
-    """Lists of a single value each, of the type of other lists."""
+    """Return lists of a single value each, of the type of other lists."""
     num_rows = 1 if value.is_constant else len(value.data)
     values = Vector(value.type, value.data).to_arrow(num_rows).cast(Values.of(like).flat.type)
     lists = pa.ListArray.from_arrays(pa.array(np.arange(num_rows + 1, dtype=np.int32)), values)
@@ -86,11 +86,11 @@ for _name, _is_front, _example in (
     examples={"ARRAYINDEXESOFSTRING(SPLIT('a,b,a', ','), 'a')": [0, 2]},
 )
 def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Every place of a value, counted from 0."""
+    """Return every place of a value in each list, counted from 0."""
     values = Values.of(args[0])
-    found = np.flatnonzero(is_in(values, args[1:]))
+    matches = np.flatnonzero(is_in(values, args[1:]))
     places = Values(pa.array(values.places.astype(np.int32)), values.offsets, values.is_constant)
-    return places.chosen(found)
+    return places.chosen(matches)
 
 
 @LIST_MAKING.strict(
@@ -105,7 +105,7 @@ def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _overlap(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether a value is in both."""
+    """Return True for rows whose lists have a value in common."""
     first = Values.of(args[0])
     both = joined(args)
     rows = len(both.offsets) - 1
@@ -124,12 +124,12 @@ def _overlap(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAY_TO_MV(SPLIT('a,b', ','))": ["a", "b"]},
 )
 def _to_mv(_binding: Any, args: tuple[Expr, ...]) -> Expr:
-    """The list: a multi-value column is one."""
+    """Return the list itself: a multi-value column is one."""
     return args[0]
 
 
 def _stepped(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """From one number to another, that included, by steps of a third, or of 1."""
+    """Return the numbers from one number to another, inclusive, by steps of a third number, or of 1."""
     dtype = DTYPES[type_.base]
     numbers = [np.asarray(arg.data, np.float64 if dtype in (np.float32, np.float64) else np.int64) for arg in args]
     is_constant = all(arg.is_constant for arg in args)
@@ -147,7 +147,8 @@ def _stepped(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _counts(starts: Any, ends: Any, steps: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """How many numbers each list has, and which may not be made. Differences of LONGs may leave 64 bits."""
+    """Return how many numbers each list has, and which lists may not be made. Differences of LONGs may exceed 64
+    bits."""
     with np.errstate(all="ignore"):
         span = ends.astype(np.float64) - starts.astype(np.float64)
         exact = ends - starts
@@ -155,8 +156,8 @@ def _counts(starts: Any, ends: Any, steps: Any) -> tuple[NDArray[np.int64], NDAr
         safe = np.where(steps == 0, 1, steps)
         counts = np.floor_divide(whole, safe) + 1
     is_lost = (steps == 0) | ~np.isfinite(span) | (np.abs(span) >= 2.0**62) | (counts > MOST)
-    kept = np.where(is_lost | (counts < 0), 0, np.nan_to_num(counts.astype(np.float64)))
-    return kept.astype(np.int64), is_lost
+    lengths = np.where(is_lost | (counts < 0), 0, np.nan_to_num(counts.astype(np.float64)))
+    return lengths.astype(np.int64), is_lost
 
 
 def _widest(args: Sequence[Expr]) -> SqlType:

@@ -1,6 +1,6 @@
 """Functions of lists, as multi-value columns are; by numpy over all values of all rows at once.
 
-Where Pinot has a name for each type (ARRAYSORTINT, ARRAYSORTSTRING), they are names of one function of any type.
+Where Pinot has a name for each type (ARRAYSORTINT, ARRAYSORTSTRING), all are names of one function of any type.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _TYPES: Final = ("int", "long", "float", "double", "string")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of all rows, and where those of each row begin (n + 1,)."""
+    """Values of all rows, and where those of each row begin (n + 1,)."""
 
     flat: pa.Array
     offsets: Places
@@ -72,19 +72,19 @@ class Values:
         return np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], self.lengths)
 
     def chosen(self, values: Places) -> Any:
-        """Lists of values by their numbers, ascending by row."""
+        """Return lists of the values at the given positions among all values, which ascend."""
         counts = np.bincount(self.rows[values], minlength=len(self.offsets) - 1)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         return self.answer(pa.ListArray.from_arrays(pa.array(offsets), self.flat.take(pa.array(values))))
 
     def without(self, rows: NDArray[np.bool_]) -> Values:
-        """The same rows, some of them empty."""
+        """Return the same values without those of some rows, which become empty."""
         counts = np.where(rows, 0, self.lengths)
-        kept = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
-        return Values(kept, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
+        remaining = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
+        return Values(remaining, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
 
     def answer(self, per_row: Any) -> Any:
-        """A result per row; the one of a constant."""
+        """Return a result per row; the only one if the lists are a constant."""
         if not self.is_constant:
             return per_row
         return per_row[0] if isinstance(per_row, pa.Array) else per_row.reshape(())
@@ -99,12 +99,12 @@ def _same(args: Sequence[Expr]) -> SqlType:
 
 
 def typed_names(name: str) -> tuple[str, ...]:
-    """Names for the types after the first."""
+    """Return names for the types after the first."""
     return tuple(f"{name}{type_}" for type_ in _TYPES[1:])
 
 
 def of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """Constants after the list as values of its type."""
+    """Return a function that converts constants after the list to the type of its values."""
 
     def complete(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         values: list[Expr] = []
@@ -119,13 +119,13 @@ def of_element_type(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, .
 
 
 def _in_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The values of ARRAY[…] in the type that holds all of them."""
+    """Convert the values of ARRAY[…] to the type that holds all of them."""
     common = args[0].type
     for arg in args[1:]:
-        found = common_type(common, arg.type)
-        if found is None:
+        wider = common_type(common, arg.type)
+        if wider is None:
             raise SqlValidationError(f"ARRAY cannot join {common} with {arg.type}")
-        common = found
+        common = wider
     if common.base is TypeName.UNKNOWN or any(isinstance(arg, Literal) and arg.value is None for arg in args):
         raise SqlValidationError("ARRAY needs values that are not NULL")
     return tuple(cast_to(arg, common) for arg in args)
@@ -140,10 +140,10 @@ def _in_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"ARRAY[3, 1 + 1]": [3, 2], "ARRAYVALUECONSTRUCTOR('a', 'b')": ["a", "b"]},
 )
 def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """A list of one value of each argument."""
+    """Return a list with one value of each argument."""
     is_constant = all(arg.is_constant for arg in args)
     num_rows = 1 if is_constant else max(len(arg.data) for arg in args if not arg.is_constant)
-    # What stands for a null row is no null in its list: functions of lists never see one.
+    # The value in place of a null row is no null in its list: functions of lists never see one.
     columns = pa.concat_arrays([Vector(arg.type, arg.data).to_arrow(num_rows) for arg in args])
     order = np.arange(len(columns)).reshape(len(args), num_rows).T.ravel()
     offsets = np.arange(num_rows + 1, dtype=np.int32) * len(args)
@@ -165,7 +165,7 @@ def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[Values], NDArray[Any]]:
-    """Of each row, by a ufunc; the identity of no values."""
+    """Return a function that reduces the numbers of each row by a ufunc; a row without values gives the identity."""
 
     def reduce(values: Values) -> NDArray[Any]:
         numbers = values.flat.to_numpy(zero_copy_only=False).astype(dtype)
@@ -193,7 +193,7 @@ def _extreme(operation: Any) -> Apply:
 
 
 def _filled(type_: SqlType, values: Values, taken: pa.Array | None, is_none: NDArray[np.bool_]) -> Any:
-    """Values, and Pinot's placeholder where there is none."""
+    """Return the values, with Pinot's placeholder where there is none."""
     nothing = pa.scalar(PLACEHOLDERS[type_.base], arrow_type(type_))
     if taken is None:
         filled = pa.repeat(nothing, len(is_none))
@@ -250,8 +250,8 @@ for _name, _result, _apply, _sum in (
 
 def is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
     members = pa.array([_scalar(value) for value in wanted], values.flat.type)
-    found: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
-    return found
+    is_member: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
+    return is_member
 
 
 def _scalar(value: Vector) -> Any:
@@ -267,7 +267,7 @@ def _scalar(value: Vector) -> Any:
     examples={"VALUE_IN(SPLIT('a,b,c', ','), 'c', 'a')": ["a", "c"]},
 )
 def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The values that are among the constants."""
+    """Return the values that are among the constants."""
     values = Values.of(args[0])
     return values.chosen(np.flatnonzero(is_in(values, args[1:])))
 
@@ -295,16 +295,16 @@ def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'b')": 1, "ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'c')": -1},
 )
 def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Counted from 0; -1 is nowhere."""
+    """Return the first place of a value, counted from 0; -1 if it is not there."""
     return first_place(args)
 
 
 def first_place(args: Sequence[Vector]) -> Any:
-    """Where in each list the constant is first, counted from 0; -1 is nowhere."""
+    """Return the first place of the constant in each list, counted from 0; -1 if it is not there."""
     values = Values.of(args[0])
-    found = np.flatnonzero(is_in(values, args[1:]))[::-1]
+    matches = np.flatnonzero(is_in(values, args[1:]))[::-1]
     places = np.full(len(values.offsets) - 1, -1, np.int32)
-    places[values.rows[found]] = values.places[found]
+    places[values.rows[matches]] = values.places[matches]
     return values.answer(places)
 
 
@@ -355,7 +355,7 @@ for _name, _order, _ordered in (
     examples={"ARRAYSLICESTRING(SPLIT('a,b,c', ','), 1, 3)": ["b", "c"]},
 )
 def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Values of places [start, end), counted from 0."""
+    """Return the values of places [start, end), counted from 0."""
     values = Values.of(args[0])
     start, end = (np.broadcast_to(arg.data, len(values.offsets) - 1)[values.rows] for arg in args[1:])
     return values.chosen(np.flatnonzero((values.places >= start) & (values.places < end)))
@@ -371,7 +371,7 @@ def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYREMOVESTRING(SPLIT('a,b,a', ','), 'a')": ["b", "a"]},
 )
 def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Without the first value that is equal."""
+    """Return the list without the first value that is equal."""
     values = Values.of(args[0])
     first = np.atleast_1d(first_place(args))[values.rows]
     return values.chosen(np.flatnonzero(values.places != first))
@@ -426,7 +426,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
 )
 def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Distinct values of both, as they come first."""
+    """Return the distinct values of both, in the order of their first occurrence."""
     values = joined(args)
     return values.chosen(_distinct(values))
 
@@ -440,7 +440,7 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 2)": "b", "ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 3)": ""},
 )
 def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Counted from 1; 0 or an empty text where there is none."""
+    """Return the value at a place, counted from 1; 0 or an empty text where there is none."""
     lists, places = args
     if lists.is_constant and not places.is_constant:
         lists = lists.spread(len(places.data))
@@ -454,7 +454,7 @@ def element_at(type_: SqlType, values: Values, places: Any) -> Any:
 
 
 def _most_joined(args: Sequence[Vector]) -> int:
-    """The values, with as many separators, or texts for nulls."""
+    """Bound the bytes of the values, with a separator, or a text for nulls, for each."""
     return sizes.usual(args[:1]) + sizes.num_values(args[0]) * sum([sizes.bytes_of(arg) for arg in args[1:]])
 
 
@@ -470,7 +470,8 @@ def _most_joined(args: Sequence[Vector]) -> int:
     },
 )
 def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """With a text for nulls, 'null' is one, and an empty list is 'null', as in Pinot."""
+    """Join values to a text. With a text for nulls, it replaces 'null' too, and an empty list gives 'null', as in
+    Pinot."""
     values = Values.of(args[0])
     flat = values.flat
     if len(args) > 2:

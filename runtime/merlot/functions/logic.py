@@ -1,4 +1,4 @@
-"""AND, OR, NOT, and whether a value is null: what is known although an operand is not."""
+"""AND, OR, NOT and tests for null: functions whose value may be known although an operand's is not."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def _is_not_null(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector
 
 
 def _kleene(call: Call, source: ColumnSource, evaluate: Evaluate, *, decisive: bool) -> Vector:
-    """Three-valued AND (decisive False) or OR (decisive True): a decisive operand decides, else a failed one leaves no
-    value, else a null leaves it open."""
+    """Evaluate three-valued AND (decisive False) or OR (decisive True). A decisive operand decides; else a failed
+    operand leaves no value; else a null operand makes the result null."""
     decided = np.zeros(source.num_rows, np.bool_)
     unknown = np.zeros(source.num_rows, np.bool_)
     failure: Failure | None = None
@@ -92,5 +92,5 @@ def _nullness(call: Call, source: ColumnSource, evaluate: Evaluate, *, wanted: b
     else:
         tested = evaluate(arg, source)
         nulls, failure = tested.nulls, tested.failure
-    found = np.zeros(source.num_rows, np.bool_) if nulls is None else np.broadcast_to(nulls, source.num_rows)
-    return Vector(BOOLEAN, found if wanted else ~found, None, failure)
+    is_null = np.zeros(source.num_rows, np.bool_) if nulls is None else np.broadcast_to(nulls, source.num_rows)
+    return Vector(BOOLEAN, is_null if wanted else ~is_null, None, failure)

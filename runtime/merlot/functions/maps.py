@@ -1,4 +1,4 @@
-"""MAP_VALUE: the value of a key, where a map is two lists side by side, its keys and its values."""
+"""MAP_VALUE: the value of a key in a map, which is two lists side by side, its keys and its values."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ _UNEQUAL: Final = "keys and values differ in number function=mapvalue"
     examples={"MAP_VALUE(SPLIT('a,b', ','), 'b', SPLIT('x,y', ','))": "y"},
 )
 def _map_value(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
-    """NULL in either mode where the key is not there; a row whose lists differ in length fails."""
+    """Return the value of the key in each row. It is NULL, with or without null handling, where the key is missing. A
+    row whose lists differ in length fails."""
     keys, values = (evaluate(call.args[place], source).spread(source.num_rows) for place in (0, 2))
     places = first_place([keys, evaluate(call.args[1], source)]).astype(np.int64)
     lists = Values.of(values)
     is_lost = Values.of(keys).lengths != lists.lengths
     taken = pa.array(lists.offsets[:-1] + places, mask=(places < 0) | is_lost)
-    found = from_arrow(call.type, lists.flat.take(taken))
+    result = from_arrow(call.type, lists.flat.take(taken))
     nulls = either_null(keys.nulls, values.nulls)
     failure = either_failed(either_failed(keys.failure, values.failure), failed(is_lost, _UNEQUAL))
     missing = places < 0
     nulls = either_null(nulls, missing & ~is_lost if missing.any() else None)
-    return Vector(call.type, found.data, nulls, outside(failure, nulls))
+    return Vector(call.type, result.data, nulls, outside(failure, nulls))

@@ -1,4 +1,4 @@
-"""Predicates that look for something inside a value. An index of the column answers them where there is one."""
+"""Predicates that search within a value. An index of the column answers them where there is one."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ def _checked(function: str, parse: Callable[[str], object]) -> Callable[[tuple[E
 
 
 def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
-    """Each distinct text is read once, in Python: some microseconds. Indexes are for tables that ask this."""
+    """Read each distinct text once, in Python, which takes some microseconds. Tables that are often searched so
+    should have an index."""
     texts = args[0].data
     if isinstance(texts, pa.Scalar):
         return np.array(holds(texts.as_py()), np.bool_)
     encoded = texts.dictionary_encode()
-    verdicts = np.array([holds(one) for one in encoded.dictionary.to_pylist()], np.bool_)
+    verdicts = np.array([holds(value) for value in encoded.dictionary.to_pylist()], np.bool_)
     return verdicts[encoded.indices.to_numpy(zero_copy_only=False)] if len(texts) else verdicts
 
 
@@ -55,10 +56,10 @@ def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
     },
 )
 def _json_match(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """What a JSON value holds."""
+    """Return which JSON values match a filter."""
     wanted = json_filter.parse(args[1].data.as_py())
-    found = None if args[0].is_constant else json_columns.matches(wanted, args[0].data)
-    return found if found is not None else _by_text(args, lambda value: json_filter.holds(wanted, value))
+    mask = None if args[0].is_constant else json_columns.matches(wanted, args[0].data)
+    return mask if mask is not None else _by_text(args, lambda value: json_filter.holds(wanted, value))
 
 
 @MATCHING.strict(
@@ -74,7 +75,7 @@ def _json_match(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _text_match(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """What words a text has."""
+    """Return which texts match a search for words."""
     wanted = text_filter.parse(args[1].data.as_py())
     return _by_text(args, lambda value: text_filter.holds(wanted, value))
 
@@ -104,8 +105,8 @@ def _readable(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"IN_ID_SET(7, 'ATowAAABAAAAAAABABAAAAAFAAcA')": True, "IN_ID_SET(6, 'AA==')": False},
 )
 def _in_id_set(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether ID_SET met the number."""
+    """Return which numbers ID_SET has met."""
     ids = _id_set(args[1].data.as_py())
     numbers = np.atleast_1d(args[0].data)
-    found = ids.holds(numbers)
-    return found.reshape(()) if args[0].is_constant else found
+    is_member = ids.holds(numbers)
+    return is_member.reshape(()) if args[0].is_constant else is_member

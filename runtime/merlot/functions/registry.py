@@ -1,4 +1,4 @@
-"""Every scalar function by its name: one line a family."""
+"""Registry of all scalar functions by name: one line per family."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ FAMILIES: Final[tuple[Family, ...]] = (
 )
 FUNCTIONS: Final[tuple[ScalarFunction, ...]] = tuple(function for family in FAMILIES for function in family.functions)
 BY_NAME: Final = {function.name: function for function in FUNCTIONS}
-"""By the names that calls have."""
+"""Functions by the names that calls have."""
 _BY_KEY: Final = {
     key: function for function in FUNCTIONS for key in (function.name, *function.aliases) if not function.syntax
 }
 
 
 def find(name: str) -> ScalarFunction | None:
-    """The function that may be called by that name, if there is one."""
+    """Return the function that may be called by the name, or None."""
     return _BY_KEY.get(canonical_key(name))
 
 
 def callable_as(name: str) -> ScalarFunction:
-    """The function that may be called by that name; raises UnsupportedSqlError."""
+    """Return the function that may be called by the name; raise UnsupportedSqlError."""
     function = find(name)
     if function is None:
         instead = _INSTEAD.get(canonical_key(name))
@@ -108,14 +108,14 @@ _INSTEAD: Final = {
     "anyvalue": "MIN(x), or FIRSTWITHTIME(x, time, 'TYPE')",
     "groovy": "the expression in SQL, or as a derived column",
 }
-"""What Pinot has and we have in another form, by canonical key."""
+"""Replacements of functions that Pinot has and Merlot has in another form, by canonical key."""
 
 
 def of(call: Call) -> ScalarFunction:
-    """The function of a bound call."""
+    """Return the function of a bound call."""
     return BY_NAME[call.function]
 
 
 def names_that(trait: str) -> frozenset[str]:
-    """Canonical names of the functions of which a trait, such as `is_predicate`, is true."""
+    """Return canonical names of the functions for which a trait, such as `is_predicate`, is true."""
     return frozenset(function.name for function in FUNCTIONS if getattr(function, trait))

@@ -1,7 +1,8 @@
-"""Regular expressions, in Java's syntax as far as RE2 has it: linear in the text, whatever the pattern.
+"""Regular expressions, in Java's syntax as far as RE2 supports it: linear in the text, whatever the pattern.
 
-What RE2 lacks (look-around, backreferences, possessive repeats) it refuses itself. What it reads in another way than
-Java (a class inside a class, &&, POSIX classes, \\v) is refused here, since a wrong match would be worse.
+RE2 itself refuses constructs that it lacks (look-around, backreferences, possessive repeats). Constructs that it reads
+differently from Java (a class inside a class, &&, POSIX classes, \\v) are refused here, since a wrong match would be
+worse.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _SPECIAL: Final = re.compile(r"\\(.?)|\$(.?)", re.DOTALL)
 
 
 def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
-    """Place, letter and whether it is inside a class, of what is not escaped; an escape comes as two letters."""
+    """Yield the characters that are not quoted by \\Q…\\E: place, character, and True if it is inside a class. An
+    escape comes as two characters."""
     place, is_class = 0, False
     while place < len(pattern):
         letter = pattern[place]
@@ -53,7 +55,7 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _differs(pattern: str) -> str | None:
-    """What Java and RE2 read differently in a pattern."""
+    """Return what Java and RE2 read differently in a pattern; None if there is no difference."""
     previous = ""
     for _, letter, is_class in _letters(pattern):
         if is_class and letter == "[":
@@ -70,7 +72,7 @@ def _differs(pattern: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> None:
-    """Raise SqlValidationError if the pattern is not one to both."""
+    """Raise SqlValidationError if RE2 refuses the pattern or reads it differently from Java."""
     differs = _differs(pattern)
     if differs is not None:
         raise SqlValidationError(f"regular expression is not supported: {differs} pattern='{pattern:.100}'")
@@ -86,13 +88,13 @@ def flagged(pattern: str, flags: str) -> str:
 
 
 def check_flag(function: str, flag: str) -> None:
-    """Raise SqlValidationError unless a flag says whether case matters."""
+    """Raise SqlValidationError unless the flag is one of those for case: i or c."""
     if flag not in ("i", "c"):
         raise SqlValidationError(f"{function}: unknown flag '{flag:.100}' expected=i|c")
 
 
 def _like(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Text and pattern; the flag goes into the pattern."""
+    """Complete the arguments to text and pattern; the flag goes into the pattern."""
     flag = constant_text(args[2]) if len(args) > 2 else "c"
     check_flag("regexplike", flag)
     pattern = flagged(constant_text(args[1]), flag)
@@ -110,16 +112,16 @@ def _like(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"REGEXP_LIKE('banana', 'n.n')": True, "REGEXP_LIKE('banana', '^B', 'i')": True},
 )
 def _regexp_like(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Whether the pattern is found anywhere in the text."""
+    """Return True for texts in which the pattern is found anywhere."""
     return to_mask(pc.match_substring_regex(args[0].data, args[1].data.as_py()))
 
 
 _PLACES: Final = frozenset({"\\d", "\\D", "\\w", "\\W", "\\s", "\\S", "\\b", "\\B", "\\A", "\\z", "\\t", "\\n", "\\r"})
-"""Escapes that are no letter, and take no more than theirs."""
+"""Escapes of two characters that stand for a class, a position or a control character."""
 
 
 def spelled_out(pattern: str) -> list[str]:
-    """Texts that every match holds, of a pattern that was checked; none where it is not plain to see."""
+    """Return texts that every match of a checked pattern contains; none where it is not plain to see."""
     if "|" in pattern or "(?" in pattern or "\\Q" in pattern:
         return []
     texts, depth, is_count = [""], 0, False
@@ -127,7 +129,7 @@ def spelled_out(pattern: str) -> list[str]:
         if is_count:
             is_count = letter != "}"
         elif letter in ("*", "?", "{") and not is_class:
-            # What it follows may be missing.
+            # The character before a repetition may be missing.
             texts[-1:] = [texts[-1][:-1], ""]
             is_count = letter == "{"
         elif letter in ("(", ")") and not is_class:
@@ -143,22 +145,23 @@ def spelled_out(pattern: str) -> list[str]:
 
 
 def beginning_of(pattern: str) -> str:
-    """What every match of a checked pattern is at the beginning of the text; empty where it is not plain to see."""
+    """Return the beginning of all texts that match a checked pattern; empty where it is not plain to see."""
     if not pattern.startswith("^") or "|" in pattern or "\\Q" in pattern:
         return ""
-    found = ""
+    beginning = ""
     for _, letter, is_class in _letters(pattern[1:]):
         if letter in ("*", "?", "{"):
-            return found[:-1]  # what it follows may be missing
+            return beginning[:-1]  # what it follows may be missing
         is_special = is_class or letter in (".", "^", "$", "+", "[", "(", ")")
         if is_special or (len(letter) == 2 and (letter[1].isalnum() or not letter[1].isascii())):
             break
-        found += letter[-1]
-    return found
+        beginning += letter[-1]
+    return beginning
 
 
 def _named(pattern: str) -> tuple[str, int]:
-    """The pattern with its groups named g1, g2, …, which Arrow asks for, in one called g0; and how many there are."""
+    """Return the pattern with its groups named g1, g2, …, as Arrow requires, within a group g0; and how many groups it
+    has."""
     parts: list[str] = []
     start, groups = 0, 0
     for place, letter, is_class in _letters(pattern):
@@ -174,7 +177,7 @@ def _named(pattern: str) -> tuple[str, int]:
 
 
 def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Text, pattern with named groups, name of the group, default."""
+    """Complete the arguments to text, pattern with named groups, name of the group, default."""
     pattern = constant_text(args[1])
     check_pattern(pattern)
     group = args[2].value if len(args) > 2 and isinstance(args[2], Literal) else 0
@@ -199,11 +202,11 @@ def _check_extract(args: tuple[Expr, ...]) -> None:
 
 
 def _constants(args: Sequence[Expr], types: Sequence[SqlType]) -> list[Any]:
-    """The values of constants; raises SqlValidationError for arguments of other types, and for NULL."""
-    found = [arg.value if isinstance(arg, Literal) else None for arg in args]
-    if [arg.type for arg in args] != list(types) or None in found:
+    """Return the values of constants; raise SqlValidationError for arguments of other types, and for NULL."""
+    values = [arg.value if isinstance(arg, Literal) else None for arg in args]
+    if [arg.type for arg in args] != list(types) or None in values:
         raise SqlValidationError("regular expressions have other constants")
-    return found
+    return values
 
 
 @REGULAR.strict(
@@ -220,18 +223,18 @@ def _constants(args: Sequence[Expr], types: Sequence[SqlType]) -> list[Any]:
     },
 )
 def _regexp_extract(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The first match, or a group of it; the default where there is none."""
+    """Return the first match, or a group of it; the default where there is none."""
     pattern, name, default = (arg.data.as_py() for arg in args[1:])
     texts = pa.array([args[0].data.as_py()]) if args[0].is_constant else args[0].data
     if not name:
-        found = pa.repeat(pa.scalar(default), len(texts))
+        extracted = pa.repeat(pa.scalar(default), len(texts))
     else:
-        found = pc.struct_field(pc.extract_regex(texts, pattern), name).fill_null(default)
-    return found[0] if args[0].is_constant else found
+        extracted = pc.struct_field(pc.extract_regex(texts, pattern), name).fill_null(default)
+    return extracted[0] if args[0].is_constant else extracted
 
 
 def _replacement(template: str, groups: int) -> str:
-    """Java's replacement ($1, \\$) as RE2's (\\1); raises SqlValidationError."""
+    """Translate Java's replacement ($1, \\$) to RE2's (\\1); raise SqlValidationError."""
 
     def spelled(match: re.Match[str]) -> str:
         escaped, group = match.groups()
@@ -249,7 +252,7 @@ def _literal(replacement: str) -> str:
 
 
 def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Text, pattern, RE2's replacement, first position, most replacements."""
+    """Complete the arguments to text, pattern, RE2's replacement, first position, most replacements."""
     flags = constant_text(args[5]) if len(args) > 5 else ""
     start, occurrence = (arg.value if isinstance(arg, Literal) else 0 for arg in (*args[3:5], *_DEFAULTS[len(args) :]))
     pattern = flagged(constant_text(args[1]), flags)
@@ -263,7 +266,7 @@ def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_replaced(args: Sequence[Vector]) -> int:
-    """Texts, the letters of the replacement at each match, and each match as often as the replacement names a group.
+    """Bound the bytes of the texts, the replacement at each match, and each match as often as it names a group.
 
     Matches lie apart, so that no group is longer than all texts together."""
     texts, pattern, new, start, most = args
@@ -280,7 +283,7 @@ _GROUP: Final = re.compile(r"\\\\[0-9]")
 
 
 def _check_replace(args: tuple[Expr, ...]) -> None:
-    """Raise SqlValidationError unless the replacement is one of the pattern's groups and of texts."""
+    """Raise SqlValidationError unless the replacement consists of texts and of groups of the pattern."""
     given, *words = args
     pattern, new, start, most = _constants(words, (STRING, STRING, INT, INT))
     check_pattern(pattern)
@@ -290,7 +293,7 @@ def _check_replace(args: tuple[Expr, ...]) -> None:
 
 
 _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
-"""By place; position and occurrence may be left out."""
+"""Defaults by place; position and occurrence may be left out."""
 
 
 @REGULAR.strict(
@@ -314,7 +317,7 @@ _DEFAULTS: Final = (*(Literal(0, INT),) * 4, Literal(-1, INT))
     },
 )
 def _regexp_replace(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """All matches, or the first, from a position on."""
+    """Replace all matches, or the first, from a position on."""
     pattern, new = args[1].data.as_py(), args[2].data.as_py()
     start, most = int(args[3].data), int(args[4].data)
     options = {"pattern": pattern, "replacement": new, "max_replacements": None if most < 0 else most}

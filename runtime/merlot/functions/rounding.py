@@ -23,7 +23,7 @@ from merlot.vectors.vector import Attempt, Vector, failed
 
 ROUNDING: Final = Family("Rounding")
 MAX_SCALE: Final = 21
-"""The next power of ten, too, is exact as a DOUBLE."""
+"""Largest scale for which the next power of ten, too, is exact as a DOUBLE."""
 _DIGITS: Final = 1e14
 
 
@@ -37,7 +37,7 @@ def _same(args: Sequence[Bounds]) -> Bounds:
 
 @ROUNDING.rewriting("round", parameters=(number("x"), number("bucket")), result=LONG, examples={"ROUND(17, 5)": 15})
 def _round(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
-    """The multiple of the bucket towards zero: Pinot's time bucketing, of whole numbers."""
+    """Return the multiple of the bucket towards zero: Pinot's time bucketing of whole numbers."""
     if not all(arg.type.is_integer or arg.type.base is TypeName.TIMESTAMP for arg in args):
         raise UnsupportedSqlError("ROUND of anything but whole numbers")
     return Call("minus", (args[0], Call("mod", args, LONG)), LONG)
@@ -116,7 +116,7 @@ def _scaled(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _round_decimal(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Half away from zero at a number of digits; without one to the nearest whole number, half upwards."""
+    """Round half away from zero at a number of digits; without one, round to the nearest whole number, half upwards."""
     if len(args) == 1 and type_.base is TypeName.DOUBLE:
         values = doubles(args[0])
         floors = np.floor(values)
@@ -135,7 +135,7 @@ def _round_decimal(type_: SqlType, args: Sequence[Vector]) -> Any:
     examples={"TRUNCATE(1.29, 1)": 1.2, "TRUNCATE(-1.9)": -1.0, "TRUNCATE(1299, -2)": 1200},
 )
 def _truncate(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Digits after the scale are left out."""
+    """Cut off the digits after the scale."""
     return _at_scale(type_, args, ROUND_DOWN)
 
 
@@ -206,8 +206,8 @@ def _as_decimals(value: Vector) -> Any:
 
 
 def _decimals(value: Vector, scale: int, mode: str) -> Any:
-    if isinstance(value.data, Scaled) and (found := at_scale(value.data, scale, mode)) is not None:
-        return found
+    if isinstance(value.data, Scaled) and (values := at_scale(value.data, scale, mode)) is not None:
+        return values
     exact = _as_decimals(value.with_objects())
     rounded = [_quantized(item, scale, mode) for item in np.atleast_1d(exact)]
     return _objects(rounded).reshape(np.shape(exact))

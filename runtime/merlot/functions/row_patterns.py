@@ -1,4 +1,6 @@
-"""LIKE and REGEXP_LIKE by a pattern of the row: each distinct pattern is compiled once, and tried on all its rows."""
+"""LIKE and REGEXP_LIKE with a pattern per row: each distinct pattern is compiled once, and matched with all its
+rows.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +24,25 @@ from merlot.vectors.vector import Attempt, Vector, failed
 ROW_PATTERNS: Final = Family("Patterns of the row")
 
 Match = Callable[[Any, str], Any]
-"""Whether texts, an array or a scalar, match a pattern; SqlValidationError if it is none."""
+"""Function that returns which texts, an array or a scalar, match a pattern; raises SqlValidationError if it is none."""
 
 
 def _by_pattern(texts: Vector, patterns: Vector, match: Match) -> Attempt:
-    """Match each text with the pattern of its row. Rows whose pattern is none have no value."""
+    """Match each text with the pattern of its row. Rows whose pattern is invalid fail."""
     varying = [vector.data for vector in (texts, patterns) if not vector.is_constant]
     shape = (len(varying[0]),) if varying else ()
-    found, lost, reason = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_), ""
+    matched, lost, reason = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_), ""
     groups = [(patterns.data.as_py(), ...)] if patterns.is_constant else _rows_by_value(patterns.data)
     for pattern, rows in groups:
         try:
-            found[rows] = match(_taken(texts.data, rows), pattern)
+            matched[rows] = match(_taken(texts.data, rows), pattern)
         except SqlValidationError as error:
             lost[rows], reason = True, str(error)
-    return Attempt(found, failed(lost, reason))
+    return Attempt(matched, failed(lost, reason))
 
 
 def _rows_by_value(values: pa.Array) -> Iterator[tuple[str, NDArray[np.int64]]]:
-    """Each distinct value with the places where it is."""
+    """Yield each distinct value with the rows that have it."""
     if not len(values):
         return
     encoded = values.dictionary_encode()
@@ -74,7 +76,7 @@ def _flag(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"LIKE_VAR('abc', CONCAT('a', '%'))": True, "LIKE_VAR('a%c', 'a!%_', '!')": True},
 )
 def _like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
-    """`text LIKE pattern`, whose pattern is any text."""
+    """Match `text LIKE pattern`, where the pattern may be any text."""
     escape = args[2].data.as_py() if len(args) > 2 else "\\"
     return _by_pattern(args[0], args[1], lambda texts, pattern: matches_like(texts, with_backslashes(pattern, escape)))
 
@@ -88,7 +90,7 @@ def _like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
     examples={"REGEXP_LIKE_VAR('banana', CONCAT('n', '.n'))": True, "REGEXP_LIKE_VAR('banana', '^B', 'i')": True},
 )
 def _regexp_like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
-    """`REGEXP_LIKE`, whose pattern is any text."""
+    """Match `REGEXP_LIKE`, where the pattern may be any text."""
     flag = args[2].data.as_py() if len(args) > 2 else "c"
 
     def match(texts: Any, pattern: str) -> Any:

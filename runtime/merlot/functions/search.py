@@ -1,4 +1,4 @@
-"""Finding strings in strings. Positions count characters from 0; -1 is nowhere."""
+"""Functions that find strings in strings. Positions count characters from 0; -1 means not found."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from merlot.vectors.vector import Vector
 
 SEARCH: Final = Family("Searching strings")
 CELLS_PER_CHECK: Final = 1 << 20
-"""Pairs of letters that are compared, in about a millisecond, between two looks at a query's deadline."""
+"""Pairs of letters compared, in about a millisecond, between two checks of a query's deadline."""
 
 
 def _test(args: Sequence[Vector], by_arrow: Callable[..., Any], by_python: Callable[[str, str], bool]) -> Any:
@@ -57,14 +57,15 @@ def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"STRPOS('banana', 'an')": 1, "STRPOS('banana', 'an', 2)": 3, "STRPOS('banana', 'x')": -1},
 )
 def _strpos(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Where the text is found first, or for the so-manieth time."""
+    """Return the place of the text's first occurrence, or of the given occurrence."""
     if len(args) == 2 and args[1].is_constant:
         return _first_place(args[0], args[1].data.as_py())
     return by_value(INT, args, _ordinal_place)
 
 
 def _first_place(texts: Vector, find: str) -> Any:
-    """Arrow counts bytes: only texts of other characters than ASCII have to be counted again."""
+    """Return the place of the first occurrence. Arrow counts bytes, so only texts with other characters than ASCII are
+    counted again."""
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
     places = ints(pc.find_substring(data, find))
     if find and pc.sum(pc.binary_length(data)).as_py() != pc.sum(pc.utf8_length(data)).as_py():
@@ -74,7 +75,7 @@ def _first_place(texts: Vector, find: str) -> Any:
 
 
 def _ordinal_place(value: str, find: str, occurrence: int = 1) -> int:
-    """As StringUtils.ordinalIndexOf: what is found may overlap."""
+    """Find an occurrence as StringUtils.ordinalIndexOf does: occurrences may overlap."""
     place = -1
     for _ in range(max(occurrence, 0)):
         place = value.find(find, place + 1)
@@ -90,7 +91,7 @@ def _ordinal_place(value: str, find: str, occurrence: int = 1) -> int:
     examples={"STRRPOS('banana', 'an')": 3, "STRRPOS('banana', 'an', 2)": 1},
 )
 def _strrpos(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Where the text is found last, if need be not after a position."""
+    """Return the place of the text's last occurrence, optionally not after a position."""
     return by_value(INT, args, _last_place)
 
 
@@ -107,7 +108,7 @@ def _last_place(value: str, find: str, start: int | None = None) -> int:
     examples={"STRCMP('a', 'b')": -1, "STRCMP('b', 'a')": 1, "STRCMP('a', 'a')": 0},
 )
 def _strcmp(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """-1, 0 or 1, by bytes, as strings are ordered everywhere."""
+    """Return -1, 0 or 1, by bytes, as strings are ordered everywhere."""
     left, right = args[0].data, args[1].data
     more, less = to_mask(pc.greater(left, right)), to_mask(pc.less(left, right))
     return more.astype(np.int32) - less.astype(np.int32)
@@ -120,7 +121,7 @@ def _strcmp(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"HAMMINGDISTANCE('karolin', 'kathrin')": 3, "HAMMINGDISTANCE('a', 'ab')": -1},
 )
 def _hamming_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """How many characters differ; -1 of texts of different lengths."""
+    """Return how many characters differ; -1 for texts of different lengths."""
     return by_value(INT, args, lambda left, right: sum(map(str.__ne__, left, right)) if len(left) == len(right) else -1)
 
 
@@ -131,7 +132,7 @@ def _hamming_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"LEVENSHTEINDISTANCE('kitten', 'sitting')": 3},
 )
 def _levenshtein_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """How many characters to insert, remove or change."""
+    """Return how many characters to insert, remove or change."""
     return by_value(INT, args, _edits)
 
 

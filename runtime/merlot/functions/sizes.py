@@ -1,7 +1,7 @@
-"""Bound the bytes of a function's result before it is made: never too low, and exact where that costs little.
+"""Bounds of the bytes of a function's result before it is made: never too low, and exact where that costs little.
 
-A function whose result is no longer than `usual` says nothing. One that makes more of its arguments has `most_bytes`
-among its traits. Bytes count the result, and what Python holds of it meanwhile.
+A function whose result is no longer than `usual` has no bound of its own. A function that makes more of its arguments
+has the trait `most_bytes`. Bytes include the result, and the Python objects that are held meanwhile.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from merlot.vectors.account import size_of
 from merlot.vectors.vector import Vector, scalar_bytes
 
 MostBytes = Callable[[Sequence[Vector]], int]
-"""Arguments to the bytes that a result of them has at most."""
+"""Function from the arguments to a limit of the bytes of their result."""
 
 ROW_BYTES: Final = 64
-"""Short results, as numbers written out."""
+"""Bytes per row that cover short results, such as numbers written out."""
 GROWTH: Final = 3
-"""Bytes of a result to one of an argument: 'ΐ' has two, and six in capitals."""
+"""Bytes of a result per byte of an argument: 'ΐ' has two, and six in capitals."""
 VALUE_BYTES: Final = 48
-"""Bytes that places and rows of a list's value take while lists are made of others."""
+"""Bytes taken by the places and rows of a list's value while lists are made from others."""
 MANY_BYTES: Final = 4 << 20
-"""Up to so many, a rough bound does."""
+"""Bytes up to which a rough bound suffices."""
 
 
 def num_rows(args: Sequence[Vector]) -> int:
-    """Rows of a result."""
+    """Return the number of rows of a result."""
     return max((len(arg.data) for arg in args if not arg.is_constant), default=1)
 
 
 def bytes_of(arg: Vector) -> int:
-    """Bytes of an argument's values, of a constant once."""
+    """Return the bytes of an argument's values; a constant counts once."""
     data = arg.data
     return scalar_bytes(data) if isinstance(data, pa.Scalar) else size_of(data)
 
 
 def spread_bytes(args: Sequence[Vector]) -> int:
-    """Bytes of all arguments, constants in every row."""
+    """Return the bytes of all arguments, with constants repeated in every row."""
     rows = num_rows(args)
     return sum(bytes_of(arg) * (rows if arg.is_constant else 1) for arg in args)
 
 
 def num_values(arg: Vector) -> int:
-    """Values of all lists of an argument; 0 if it has none."""
+    """Return the number of values in all lists of an argument; 0 if it has none."""
     if not arg.type.is_array:
         return 0
     if isinstance(arg.data, pa.ListScalar):
@@ -61,7 +61,7 @@ def usual(args: Sequence[Vector]) -> int:
 
 
 def growing(factor: int) -> MostBytes:
-    """Make a bound of so many bytes to each of the arguments, constants not repeated."""
+    """Return a bound of `factor` bytes to each byte of the arguments, constants not repeated."""
 
     def most_bytes(args: Sequence[Vector]) -> int:
         values = sum([num_values(arg) for arg in args])
@@ -71,29 +71,29 @@ def growing(factor: int) -> MostBytes:
 
 
 def per_row(num_bytes: int) -> MostBytes:
-    """Make a bound of so many bytes to each row, whatever the arguments are."""
+    """Return a bound of `num_bytes` for each row, whatever the arguments are."""
     return lambda args: num_rows(args) * num_bytes
 
 
 def together(args: Sequence[Vector]) -> int:
-    """Bound a text of all arguments, or a list of them."""
+    """Bound a text that joins all arguments, or a list of them."""
     rows = num_rows(args)
     values = sum([num_values(arg) * (rows if arg.is_constant else 1) for arg in args])
     return rows * ROW_BYTES + 2 * spread_bytes(args) + values * VALUE_BYTES
 
 
 def whole(arg: Vector) -> int:
-    """Value of a constant whole number."""
+    """Return the value of a constant whole number."""
     return int(arg.data[()]) if isinstance(arg.data, np.ndarray) else int(arg.data.as_py())
 
 
 def word(arg: Vector) -> str:
-    """Value of a constant text."""
+    """Return the value of a constant text."""
     return str(arg.data.as_py())
 
 
 def lengths_of(arg: Vector) -> Any:
-    """Bytes of each text, as numpy's whole numbers."""
+    """Return the bytes of each text as numpy integers."""
     if arg.is_constant:
         return np.array([bytes_of(arg)], np.int64)
     return pc.binary_length(arg.data).to_numpy(zero_copy_only=False).astype(np.int64)

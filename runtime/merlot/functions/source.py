@@ -1,4 +1,4 @@
-"""Rows that expressions are evaluated over, and what a predicate says of them."""
+"""Rows that expressions are evaluated over, and the rows in which a predicate is true."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from merlot.vectors.vector import Failure, Rows, Vector, from_arrow
 class ColumnSource(Protocol):
     """Rows that expressions are evaluated over.
 
-    Those that have `remembered`, a dict by expression, keep values of what is asked for more than once: None while
-    nobody has asked. They are for one thread."""
+    A source with `remembered`, a dict by expression, keeps the values of expressions that are needed more than once; a
+    value is None until it is first needed. Such a source is for one thread."""
 
     @property
     def num_rows(self) -> int: ...
 
     def column(self, name: str, type_: SqlType) -> Vector:
-        """Values of a column; its nulls only with null handling."""
+        """Return the values of a column; its nulls only with null handling."""
         ...
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Which rows are null, whether or not null handling is on."""
+        """Return which rows are null, whether or not null handling is on."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column's values by their places among distinct ones, and which rows are null as `column` says."""
+    """Values of a column as positions among its distinct values, and which rows are null as `column` says."""
 
     distinct: Vector
     ids: NDArray[Any]
@@ -42,10 +42,10 @@ class Coded:
 
 @runtime_checkable
 class CodedSource(Protocol):
-    """Rows that know distinct values of some of their columns."""
+    """Source that knows the distinct values of some of its columns."""
 
     def coded(self, name: str) -> Coded | None:
-        """The column, if it has far fewer values than there are rows."""
+        """Return the column if it has far fewer distinct values than there are rows, else None."""
         ...
 
 
@@ -64,7 +64,7 @@ class Distinct:
 
 
 class ValueSource(Distinct):
-    """Distinct values of one column as rows, from Arrow's."""
+    """Values of one column as rows, from an Arrow array."""
 
     def __init__(self, type_: TypeName, values: Any) -> None:
         super().__init__(from_arrow(SqlType(type_), values))
@@ -87,14 +87,14 @@ class RowsOf:
 
 
 def hits(verdict: Vector, num_rows: int) -> Rows:
-    """Rows where a predicate is TRUE: neither FALSE nor NULL."""
+    """Return the rows where a predicate is TRUE: neither FALSE nor NULL."""
     full = verdict.spread(num_rows)
     data: Rows = np.asarray(full.data, dtype=np.bool_)
     return data if full.nulls is None else data & ~full.nulls
 
 
 def decided(verdict: Vector, num_rows: int) -> tuple[Rows, Failure | None]:
-    """As hits, but rows without a verdict are given back beside."""
+    """Return the rows that are hits, as `hits` does, and apart from them the failure of rows without a verdict."""
     full = verdict.spread(num_rows)
-    found = hits(full, num_rows)
-    return (found, None) if full.failure is None else (found & ~full.failure.rows, full.failure)
+    is_hit = hits(full, num_rows)
+    return (is_hit, None) if full.failure is None else (is_hit & ~full.failure.rows, full.failure)

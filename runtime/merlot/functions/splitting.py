@@ -23,9 +23,9 @@ _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 
 
 def _most_split(args: Sequence[Vector]) -> int:
-    """All parts, those that are empty too."""
+    """Bound the bytes of all parts, empty ones included."""
     separator = sizes.word(args[1])
-    # Without a separator, blanks are.
+    # Without a separator, texts are split at blanks.
     parts = sizes.counted(args[0], separator) if separator else sizes.bytes_of(args[0]) + sizes.num_rows(args)
     return sizes.usual(args) + parts * (2 * sizes.VALUE_BYTES)
 
@@ -46,7 +46,7 @@ def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
-    """As StringUtils.splitByWholeSeparator: separators side by side are one, an empty text has no parts."""
+    """Split as StringUtils.splitByWholeSeparator: adjacent separators are one, an empty text has no parts."""
     if limit > 0:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
@@ -88,13 +88,13 @@ def _limited_part(separator: str, value: str, limit: int, place: int) -> str:
     },
 )
 def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Counted from 0, or from the end below; 'null' where there is none."""
+    """Return the part at a place, counted from 0, or from the end if negative; 'null' where there is none."""
     separator = args[1].data.as_py()
     if len(args) > 3:
         return by_value(STRING, [args[0], *args[2:]], lambda *given: _limited_part(separator, *given))
     values = Values.of(Vector(_STRINGS, _parts(args[0], separator)))
     places = np.asarray(args[2].data, np.int64)
     places = np.where(places < 0, places + values.lengths, places)
-    found = element_at(type_, values, places)
+    elements = element_at(type_, values, places)
     is_none = values.answer((places < 0) | (places >= values.lengths))
-    return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", found)
+    return pc.if_else(pa.scalar(bool(is_none)) if values.is_constant else pa.array(is_none), "null", elements)

@@ -22,7 +22,7 @@ from merlot.vectors.vector import Vector
 
 TEXT: Final = Family("Strings")
 MAX_LENGTH: Final = 10_000
-"""Length of what LPAD, RPAD and REPEAT make, which a constant gives."""
+"""Limit of the length that LPAD, RPAD and REPEAT make, which has to be a constant."""
 _FAR: Final = np.iinfo(np.int64).max
 _WHITE: Final = " \t\n\v\f\r"
 _UP_TO_BLANK: Final = "".join(map(chr, range(33)))
@@ -30,7 +30,7 @@ _FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def _short(function: str, place: int) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """Check that a constant length is bounded."""
+    """Return a function that checks that a constant length is within the limit."""
 
     def check(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         length = args[place]
@@ -42,7 +42,7 @@ def _short(function: str, place: int) -> Callable[[tuple[Expr, ...]], tuple[Expr
 
 
 def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Text, separator, times."""
+    """Complete the arguments to text, separator, times."""
     given = args if len(args) == 3 else (args[0], Literal("", STRING), args[1])
     if given[1].type != STRING:
         raise SqlValidationError(f"repeat needs a string as separator, not {given[1].type}")
@@ -50,24 +50,25 @@ def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_with_separators(args: Sequence[Vector]) -> int:
-    """All texts, and as many separators."""
+    """Bound the bytes of all texts, with as many separators."""
     rows = sizes.num_rows(args) if args[0].is_constant else 1
     return sizes.together(args) + len(args) * rows * sizes.bytes_of(args[0])
 
 
 def _most_padded(args: Sequence[Vector]) -> int:
-    """Texts, and as much padding as the length asks for: made apart, then joined to them."""
+    """Bound the bytes of the texts, and of the padding that the length asks for: it is made apart, then joined to
+    them."""
     widest = max([len(letter.encode()) for letter in sizes.word(args[2])], default=1)
     return 2 * (sizes.bytes_of(args[0]) + sizes.num_rows(args) * max(0, sizes.whole(args[1])) * widest)
 
 
 def _most_repeated(args: Sequence[Vector]) -> int:
-    """All repetitions but one, and those joined to it."""
+    """Bound the bytes of all repetitions but one, and of their join with it."""
     return 2 * max(0, sizes.whole(args[2])) * sizes.spread_bytes(args[:2])
 
 
 def _most_replaced(args: Sequence[Vector]) -> int:
-    """Texts, and what each place that is found grows by."""
+    """Bound the bytes of the texts, and of the growth at each match."""
     texts, find, new = args
     if not (find.is_constant and new.is_constant):
         rows = [np.broadcast_to(sizes.lengths_of(arg), sizes.num_rows(args)).astype(np.float64) for arg in args]
@@ -79,7 +80,7 @@ def _most_replaced(args: Sequence[Vector]) -> int:
 
 
 def _formed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Text and form."""
+    """Complete the arguments to text and form."""
     return args[0], Literal(one_of(args[1], "normalize: unknown form", _FORMS) if len(args) > 1 else "NFC", STRING)
 
 
@@ -94,8 +95,8 @@ def _lower(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _in_case(args: Sequence[Vector], of_ascii: Callable[[Any], Any], of_text: Callable[[str], str]) -> Any:
-    """By Unicode's full mapping, as in Java: letters become several, and depend on those around; Arrow has the simple
-    one, a letter for a letter."""
+    """Convert case by Unicode's full mapping, as in Java: a letter may become several, and depend on those around it.
+    Arrow has the simple mapping, letter for letter."""
     texts = args[0].data
     if isinstance(texts, pa.Array) and is_ascii(texts):
         return of_ascii(texts)
@@ -105,7 +106,7 @@ def _in_case(args: Sequence[Vector], of_ascii: Callable[[Any], Any], of_text: Ca
 @TEXT.strict("length", parameters=(text(),), result=INT, examples={"LENGTH('abc')": 3})
 def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
     texts = args[0].data
-    # To see that there is no other character takes a tenth of counting them.
+    # Checking for ASCII takes a tenth of the time of counting characters.
     is_plain = isinstance(texts, pa.Array) and is_ascii(texts)
     return ints(pc.binary_length(texts) if is_plain else pc.utf8_length(texts))
 
@@ -123,7 +124,7 @@ def _reverse(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"CONCAT('a', 'b')": "ab", "CONCAT('a', 'b', '-')": "a-b", "'a' || 'b'": "ab"},
 )
 def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The separator stands between."""
+    """Join texts with the separator between them."""
     separator = args[2].data if len(args) > 2 else pa.scalar("")
     return pc.binary_join_element_wise(args[0].data, args[1].data, separator)
 
@@ -151,7 +152,8 @@ def _concat_ws(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _substr(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """From position begin up to before end, negative ones from the end of the text; -1 as the end is that end."""
+    """Return characters [begin, end). Negative positions count from the end of the text; -1 as `end` is the end
+    itself."""
     if len(args) == 2:
         return _sliced(args[0], args[1].data, None)
     ends = np.asarray(args[2].data, np.int64)
@@ -169,7 +171,7 @@ def _substr(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _substring(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """From a position that counts from 1, so many characters."""
+    """Return a number of characters from a position that counts from 1."""
     begins = np.asarray(args[1].data, np.int64) - 1
     return _sliced(args[0], begins, None if len(args) == 2 else begins + np.asarray(args[2].data, np.int64))
 
@@ -198,7 +200,8 @@ def _right(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _sliced(texts: Vector, begins: Any, ends: Any) -> Any:
-    """Characters of positions [begin, end), negative ones from the end; by Arrow where they are the same for all."""
+    """Return characters of positions [begin, end), negative ones from the end; by Arrow where they are the same for all
+    rows."""
     begins, ends = np.asarray(begins, np.int64), np.asarray(_FAR if ends is None else ends, np.int64)
     if begins.ndim == 0 and ends.ndim == 0:
         stop = None if ends == _FAR else int(ends)
@@ -214,7 +217,7 @@ def _sliced(texts: Vector, begins: Any, ends: Any) -> Any:
     examples={"TRIM('  a b ')": "a b", "TRIM('xxaxbyx', 'xy')": "axb", "TRIM(BOTH 'x' FROM 'xax')": "a"},
 )
 def _trim(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Without blanks and control characters at both ends, or without those characters."""
+    """Strip blanks and control characters from both ends, or the given characters."""
     return pc.utf8_trim(args[0].data, _characters(args, _UP_TO_BLANK))
 
 
@@ -239,7 +242,7 @@ def _rtrim(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _characters(args: Sequence[Vector], blanks: str) -> str:
-    """Those to leave out at the ends: an argument's, else blanks."""
+    """Return the characters to strip from the ends: those of the second argument, else blanks."""
     return str(args[1].data.as_py()) if len(args) > 1 else blanks
 
 
@@ -252,7 +255,7 @@ def _characters(args: Sequence[Vector], blanks: str) -> str:
     examples={"LPAD('7', 3, '0')": "007", "LPAD('abc', 2, '0')": "abc"},
 )
 def _lpad(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """With the pad before it as often as it takes; a longer text stays as it is."""
+    """Put the pad before the text as often as it takes; a longer text stays as it is."""
     return pc.binary_join_element_wise(_padding(args), args[0].data, "")
 
 
@@ -269,7 +272,7 @@ def _rpad(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _padding(args: Sequence[Vector]) -> Any:
-    """What each text lacks."""
+    """Return the padding that each text lacks."""
     length, pad = int(args[1].data), args[2].data.as_py() or " "
     lacking = np.maximum(length - ints(pc.utf8_length(args[0].data)), 0)
     lengths, places = np.unique(lacking, return_inverse=True)
@@ -333,7 +336,7 @@ def _normalize(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def ints(counted: pa.Array | pa.Scalar) -> Any:
-    """Arrow's whole numbers as an INT's."""
+    """Return Arrow's whole numbers as INT."""
     if isinstance(counted, pa.Scalar):
         return np.array(counted.as_py(), np.int32)
     return counted.to_numpy(zero_copy_only=False).astype(np.int32)

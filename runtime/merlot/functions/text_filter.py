@@ -1,10 +1,10 @@
-"""What TEXT_MATCH asks of a text: words, phrases and beginnings of words, in Lucene's classic notation.
+"""Filters of TEXT_MATCH: words, phrases and beginnings of words, in Lucene's classic notation.
 
     java AND ("distributed systems" OR stream*) AND NOT python
 
 Words are runs of letters, digits and underscores, and each Chinese or Japanese character by itself; case does not
-matter. What stands side by side is joined by OR. What is excluded stands after AND NOT. Fields, fuzziness, weights,
-ranges, `+`, `-` and regular expressions are refused.
+matter. Conditions side by side are joined by OR. An excluded condition stands after AND NOT. Fields, fuzziness,
+weights, ranges, `+`, `-` and regular expressions are refused.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _WORD: Final = re.compile(rf"[{_IDEOGRAPHS}]|[^\W{_IDEOGRAPHS}]+")
 _TOKEN: Final = re.compile(r'\s*(?:"(?P<phrase>[^"]*)"|(?P<sign>[()]|&&|\|\|)|(?P<word>[^\s()"&|]+))')
 _SIGNS: Final = {"&&": "AND", "||": "OR", "(": "(", ")": ")"}
 _REFUSED: Final = re.compile(r"^[+\-!/]|[~^:\[\]{}?/\\]|\*.|^\*$")
-"""Notation of Lucene that would otherwise be taken for text."""
+"""Notation of Lucene that would otherwise be read as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """These words, one after another; often there is one."""
+    """Condition that these words stand one after another; often there is one word."""
 
     words: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """A word that begins so."""
+    """Condition that a word begins so."""
 
     prefix: str
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """All of the parts, and none of those that are excluded."""
+    """Condition that all parts hold, and none of the excluded ones."""
 
     parts: tuple[Condition, ...]
     without: tuple[Condition, ...] = ()
@@ -51,7 +51,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Either:
-    """Any of the parts."""
+    """Condition that any of the parts holds."""
 
     parts: tuple[Condition, ...]
 
@@ -60,12 +60,12 @@ Condition = Phrase | Begins | Every | Either
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, in order."""
+    """Return the words of a text, in order."""
     return _WORD.findall(text.lower())
 
 
 def holds(condition: Condition, text: str) -> bool:
-    """Whether a text keeps to a condition."""
+    """Return True if a text matches a condition."""
     return _holds(condition, words_of(text))
 
 
@@ -84,11 +84,11 @@ def _holds(condition: Condition, words: list[str]) -> bool:
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Condition:
-    """The condition that a text writes; raises SqlValidationError."""
-    return _Parser(text).parse()
+    """Parse a condition; raise SqlValidationError."""
+    return _SearchParser(text).parse()
 
 
-class _Parser:
+class _SearchParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = list(self._read())
@@ -105,15 +105,15 @@ class _Parser:
     def _read(self) -> Iterator[tuple[str, str]]:
         place, end = 0, len(self._text.rstrip())
         while place < end:
-            found = _TOKEN.match(self._text, place)
-            if found is None:
+            match = _TOKEN.match(self._text, place)
+            if match is None:
                 raise self._error(f"cannot read {self._text[place : place + 20]!r}")
-            kind = str(found.lastgroup)
-            text = found.group(kind)
+            kind = str(match.lastgroup)
+            text = match.group(kind)
             if kind == "sign" or (kind == "word" and text in ("AND", "OR", "NOT")):
                 kind, text = "sign", _SIGNS.get(text, text)
             yield kind, text
-            place = found.end()
+            place = match.end()
 
     def _either(self, depth: int) -> Condition:
         parts = [self._every(depth)]

@@ -16,32 +16,32 @@ TIME_UNITS = tuple(UNIT_NANOS)
 
 
 def constant_text(arg: Expr) -> str:
-    """The text of an argument that was checked to be one."""
+    """Return the text of an argument that was checked to be a constant text."""
     assert isinstance(arg, Literal)
     return str(arg.value)
 
 
-def one_of(arg: Expr, problem: str, known: Sequence[str]) -> str:
-    """One of the known words, in any case; raises SqlValidationError."""
-    found = constant_text(arg).upper()
-    if found not in known:
-        raise SqlValidationError(f"{problem} '{found:.100}' expected={'|'.join(known)}")
-    return found
+def one_of(arg: Expr, problem: str, words: Sequence[str]) -> str:
+    """Return the constant in upper case if it is one of the words, in any case; raise SqlValidationError if not."""
+    word = constant_text(arg).upper()
+    if word not in words:
+        raise SqlValidationError(f"{problem} '{word:.100}' expected={'|'.join(words)}")
+    return word
 
 
 def calendar_unit(function: str, arg: Expr) -> str:
-    """A unit of the calendar, which may be in the plural; raises SqlValidationError."""
+    """Return a unit of the calendar, which may be in the plural; raise SqlValidationError."""
     singular = Literal(constant_text(arg).upper().removesuffix("S"), STRING)
     return one_of(singular, f"{function}: unknown unit", TRUNC_UNITS)
 
 
 def time_unit(function: str, arg: Expr) -> str:
-    """A unit of Java's TimeUnit; raises SqlValidationError."""
+    """Return a unit of Java's TimeUnit; raise SqlValidationError."""
     return one_of(arg, f"{function}: unknown time unit", TIME_UNITS)
 
 
 def zone_name(function: str, arg: Expr) -> str:
-    """A time zone by its name or offset; raises SqlValidationError."""
+    """Return a time zone's name or offset; raise SqlValidationError."""
     zone = constant_text(arg)
     try:
         zone_of(zone)

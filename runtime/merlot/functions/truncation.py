@@ -1,6 +1,6 @@
-"""Functions of time. Instants are whole numbers of a unit since the epoch; days have 86,400 seconds.
+"""Truncation of instants, which are whole numbers of a unit since the epoch. Days have 86,400 seconds.
 
-What lies outside LONG is the nearest LONG, as in Java's TimeUnit: the default value of a null stays the least one.
+A result outside LONG is the nearest LONG, as in Java's TimeUnit: the default value of a null stays the least LONG.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Longs = NDArray[np.int64]
 
 FIXED_MS = {"MILLISECOND": 1, "SECOND": 1_000, "MINUTE": 60_000, "HOUR": 3_600_000, "DAY": DAY_MS, "WEEK": 7 * DAY_MS}
 _OF_THE_CLOCK = ("MILLISECOND", "SECOND", "MINUTE", "HOUR")
-"""Units that a change of the clock repeats; a day, and what is longer, begins once."""
+"""Units that occur twice when a clock is set back. A day or a longer unit begins once."""
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _MONDAY_MS = 4 * DAY_MS
 """1970-01-05 was a Monday."""
@@ -35,7 +35,8 @@ TRUNCATION: Final = Family("Truncating instants")
 
 
 def _completed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Unit, value, input unit, time zone, output unit (Pinot's DateTruncTransformFunction)."""
+    """Complete the arguments to unit, value, input unit, time zone, output unit (Pinot's
+    DateTruncTransformFunction)."""
     unit = one_of(args[0], "datetrunc: unknown unit", TRUNC_UNITS)
     input_unit = time_unit("datetrunc", args[2]) if len(args) > 2 else "MILLISECONDS"
     zone = zone_name("datetrunc", args[3]) if len(args) > 3 else "UTC"
@@ -65,7 +66,7 @@ def _rising(call: Call) -> Expr | None:
     },
 )
 def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """datetrunc(unit, value, input unit, time zone, output unit), completed by binding."""
+    """Truncate datetrunc(unit, value, input unit, time zone, output unit), completed by binding."""
     unit, input_unit, zone, output_unit = (str(args[place].data.as_py()) for place in (0, 2, 3, 4))
     with np.errstate(over="ignore"):  # numpy warns where a constant wraps, and then is not chosen.
         millis = convert_unit(np.asarray(args[1].data, np.int64), input_unit, "MILLISECONDS")
@@ -74,13 +75,13 @@ def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def convert_unit(values: Longs, source: str, target: str) -> Longs:
-    """Whole units, rounded towards the past."""
+    """Convert to whole units, rounded towards the past."""
     have, want = UNIT_NANOS[source], UNIT_NANOS[target]
     return scaled(values, have // want) if have >= want else values // (want // have)
 
 
 def truncate(millis: Longs, unit: str) -> Longs:
-    """Start of the unit that holds each instant, in UTC; weeks begin on Monday."""
+    """Return the start of the unit that holds each instant, in UTC; weeks begin on Monday."""
     if unit in _MONTHS:
         return scaled(_first_days(millis // DAY_MS, _MONTHS[unit]), DAY_MS)
     size = FIXED_MS[unit]
@@ -96,8 +97,8 @@ def _first_days(days: Longs, months_each: int) -> Longs:
 
 
 def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
-    """By the zone's clocks. A start that they skip is the instant at which they do. Of an hour that they repeat each
-    is one of its own; a day of 25 hours is one day."""
+    """Truncate by the time zone's clocks. If they skip a start, it is the instant of the change. Each of two repeated
+    hours has its own start; a day of 25 hours is one day."""
     if unit == "MILLISECOND":
         return millis
     flat = np.atleast_1d(millis)
@@ -107,20 +108,21 @@ def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
 
 
 def at_local(starts: Longs, millis: Longs, zone: str, *, is_day: bool) -> Longs:
-    """The instant at which a zone's clocks show a start, which is not after what they show at `millis`.
+    """Return the instants at which a time zone's clocks show the starts, which are not after what they show at
+    `millis`.
 
-    The first such instant where the start is that of a day or more, else the last one."""
+    If clocks show a start twice, take the first instant if it is the start of a day or longer unit, else the last."""
     if zone == "UTC":
         return starts
     clock = zone_clock(zone)
     cycles = clock.cycles_off(millis)
-    found = (clock.first_at if is_day else clock.last_at)(starts, millis + cycles * CYCLE_MS)
-    is_long = (cycles <= 0) | (found >= _LOWEST + cycles * CYCLE_MS)
-    return np.where(is_long, found - cycles * CYCLE_MS, _LOWEST)
+    instants = (clock.first_at if is_day else clock.last_at)(starts, millis + cycles * CYCLE_MS)
+    is_long = (cycles <= 0) | (instants >= _LOWEST + cycles * CYCLE_MS)
+    return np.where(is_long, instants - cycles * CYCLE_MS, _LOWEST)
 
 
 def scaled(values: Longs, factor: int) -> Longs:
-    """The product, or the end of LONG that it lies beyond."""
+    """Return the product, or the end of LONG that it lies beyond."""
     limit = _HIGHEST // factor
     if factor == 1 or not np.any((values > limit) | (values < -limit)):
         return values * factor

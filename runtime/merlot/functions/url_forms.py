@@ -1,6 +1,6 @@
-"""URLs cut, shortened and taken apart, read once for each distinct text, as Pinot does by java.net.URI.
+"""URLs cut, shortened and taken apart, as Pinot does by java.net.URI. Each distinct text is read once.
 
-What a URL lacks is 'null'; one that cannot be read stays as it is where something is cut out of it.
+A part that a URL lacks is 'null'. Functions that cut something out leave a URL as it is if it cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_USER: Final = _UNRESERVED | frozenset(";:&=+$,")
 _IN_PATH: Final = _UNRESERVED | frozenset(":@&=+$,;/")
 _IN_QUERY: Final = _UNRESERVED | frozenset(";/?:@&=+$,[]")
 _SHORT_ENDS: Final = frozenset({"com", "net", "org", "co"})
-"""Below which the name of a site is one label."""
+"""Top-level domains below which a site's name is one label."""
 
 
 def _labels(url: str) -> list[str]:
@@ -32,7 +32,7 @@ def _labels(url: str) -> list[str]:
 
 
 def _site(labels: Sequence[str]) -> Sequence[str]:
-    """The labels of a site's name and what is above it."""
+    """Return the labels of a site: its name and the domains above it."""
     if len(labels) <= 2:
         return labels
     return labels[-2:] if labels[-1] in _SHORT_ENDS else labels[-3:]
@@ -76,11 +76,13 @@ def _netloc(url: str) -> str | None:
     return f"{user + '@' if user else ''}{host_of(url) or ''}{'' if parts.port is None else f':{parts.port}'}"
 
 
-def _quoted(part: str, kept: frozenset[str]) -> str:
-    """As java.net.URI quotes: of others than ASCII only blanks."""
+def _quoted(part: str, unquoted: frozenset[str]) -> str:
+    """Quote as java.net.URI does: of the characters beyond ASCII only blanks."""
     return "".join(
-        one if one in kept or (ord(one) >= 0x80 and not one.isspace()) else "".join(f"%{b:02X}" for b in one.encode())
-        for one in part
+        character
+        if character in unquoted or (ord(character) >= 0x80 and not character.isspace())
+        else "".join(f"%{b:02X}" for b in character.encode())
+        for character in part
     )
 
 
@@ -111,8 +113,8 @@ def _rebuilt(keeps_query: bool, keeps_fragment: bool, cuts_www: bool = False) ->
         host, query = host_of(url), query_of(url)
         if cuts_www and host is not None:
             host = host.removeprefix("www.")
-        kept = unquote(query) if keeps_query and query is not None else None
-        return _built(url, parts, host, kept, _fragment(url, parts) if keeps_fragment else None)
+        kept_query = unquote(query) if keeps_query and query is not None else None
+        return _built(url, parts, host, kept_query, _fragment(url, parts) if keeps_fragment else None)
 
     return compute
 
@@ -151,8 +153,8 @@ def _without_parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
         parts, query = split_url(url), unquote(query_of(url) or "")
         if parts is None or not query:
             return url
-        kept = [one for one in query.split("&") if unquote_plus(one.partition("=")[0]) != name]
-        return _built(url, parts, host_of(url), "&".join(kept) or None, _fragment(url, parts))
+        remaining = [parameter for parameter in query.split("&") if unquote_plus(parameter.partition("=")[0]) != name]
+        return _built(url, parts, host_of(url), "&".join(remaining) or None, _fragment(url, parts))
 
     return by_value(STRING, args, compute)
 

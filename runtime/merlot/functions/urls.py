@@ -1,4 +1,6 @@
-"""Parts of URLs, read once for each distinct text. What a URL lacks is 'null', as Pinot answers its null texts."""
+"""Parts of URLs. Each distinct text is read once. A part that a URL lacks is 'null', as Pinot answers its null
+texts.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from merlot.vectors.vector import Vector
 URLS: Final = Family("URLs")
 STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 _ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f]|%(?![0-9A-Fa-f]{2})""")
-"""What java.net.URI refuses."""
+"""Characters that java.net.URI refuses, and percent signs without two hex digits."""
 
 
 def split_url(url: str) -> SplitResult | None:
@@ -75,8 +77,8 @@ def or_null(part: Callable[[str], str | None]) -> Callable[[str], str]:
     """The part, or 'null'."""
 
     def compute(url: str) -> str:
-        found = part(url)
-        return "null" if found is None else found
+        value = part(url)
+        return "null" if value is None else value
 
     return compute
 

@@ -1,7 +1,8 @@
 """Time zones as tables: what a zone's clocks show at an instant, and when they show a time. Exact for every LONG.
 
 The changes come from the zone's TZif file (RFC 8536), which `zoneinfo` finds and checks. Years after the file's last
-change follow its rule, which repeats every 400 years with the calendar; before its first change a zone has one offset.
+change follow its rule, which repeats every 400 years with the calendar. Before its first change a zone has one
+offset.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from merlot.vectors.errors import UnsupportedQueryError
 Longs = NDArray[np.int64]
 
 CYCLE_MS = 146_097 * DAY_MS
-"""400 years: the Gregorian calendar repeats, weekdays included."""
+"""Milliseconds of 400 years, after which the Gregorian calendar repeats, weekdays included."""
 _HEADER = struct.Struct(">4s1s15x6l")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _PROBE = timedelta(days=3)
-"""Shorter than what any rule lets pass between two changes."""
+"""Interval shorter than the time between two changes by any rule."""
 _NEAR = (-2, -1, 0, 1, 2)
-"""Changes around an instant that may matter to a time of its clock: those of no two days are more."""
+"""Steps to the changes around an instant that may affect a time of its clock: two days have no more."""
 
 
 class ZoneClock:
-    """Offsets of one zone. Instants and times are milliseconds since 1970, local times as if they were UTC."""
+    """Offsets of one time zone. Instants and times are milliseconds since 1970, local times as if they were UTC."""
 
     def __init__(self, changes_ms: Longs, offsets_ms: Longs, *, has_rule: bool) -> None:
         self._changes = changes_ms
@@ -45,46 +46,47 @@ class ZoneClock:
         self._newest = last if has_rule else max(0, last + 2 * CYCLE_MS)
 
     def cycles_off(self, instants: Longs) -> Longs:
-        """How many times 400 years to add to bring each instant to years of which the table tells all."""
+        """Return how many times 400 years to add to bring each instant into the years that the table covers."""
         late = np.where(instants > self._newest, -((instants - self._newest) // CYCLE_MS + 1), 0)
         return np.where(instants < self._oldest, -((instants - self._oldest) // CYCLE_MS), late)
 
     def local(self, instants: Longs) -> Longs:
-        """What clocks show."""
+        """Return what clocks show at instants."""
         return instants + self._offsets[self.stretch(instants)]
 
     def first_at(self, times: Longs, instants: Longs) -> Longs:
-        """The first instant at which clocks show each time; a time that they skip is the instant of the change.
+        """Return the first instant at which clocks show each time; for a time that they skip, the instant of the
+        change.
 
         instants: later ones, at which clocks show a later time."""
         return self._at(times, instants, wants_last=False)
 
     def last_at(self, times: Longs, instants: Longs) -> Longs:
-        """The last such instant that is not after the given one."""
+        """Return the last such instant that is not after the given one."""
         return self._at(times, instants, wants_last=True)
 
     def stretch(self, instants: Longs) -> Longs:
-        """Between which two changes each instant is, by a number."""
+        """Return the number of the stretch between two changes in which each instant lies."""
         return np.searchsorted(self._changes, instants, side="right")
 
     def _at(self, times: Longs, instants: Longs, *, wants_last: bool) -> Longs:
         bounds = np.concatenate([[np.iinfo(np.int64).min], self._changes, [np.iinfo(np.int64).max]])
         here = self.stretch(times - self._offsets[self.stretch(instants)])
-        found = np.full(len(times), np.iinfo(np.int64).min)
-        skipped = found.copy()
+        chosen = np.full(len(times), np.iinfo(np.int64).min)
+        skipped = chosen.copy()
         for step in _NEAR if wants_last else reversed(_NEAR):
             place = np.clip(here + step, 0, len(self._offsets) - 1)
             at = times - self._offsets[place]
             begins, ends = bounds[place], bounds[place + 1]
-            found = np.where((at >= begins) & (at < ends) & (at <= instants), at, found)
+            chosen = np.where((at >= begins) & (at < ends) & (at <= instants), at, chosen)
             is_gap = (at < begins) & (times - self._offsets[np.maximum(place - 1, 0)] >= begins) & (place > 0)
             skipped = np.where(is_gap, begins, skipped)
-        return np.where(found > np.iinfo(np.int64).min, found, skipped)
+        return np.where(chosen > np.iinfo(np.int64).min, chosen, skipped)
 
 
 @lru_cache(maxsize=64)
 def zone_clock(name: str) -> ZoneClock:
-    """The clock of an IANA zone; raises UnsupportedQueryError where this machine does not know it."""
+    """Return the clock of an IANA time zone; raise UnsupportedQueryError if this machine does not know it."""
     try:
         zone = zone_of(name)
         content = fixed_zone(name) or _content(zone.key)
@@ -106,7 +108,8 @@ def _content(name: str) -> bytes:
 
 
 def _read(content: bytes) -> tuple[list[int], list[int], bool]:
-    """Seconds of the changes, offsets before, between and after them, and whether a rule goes on after the last."""
+    """Return the seconds of the changes, the offsets before, between and after them, and True if a rule goes on after
+    the last."""
     _, version, *counts = _HEADER.unpack_from(content)
     size, start = 4, _HEADER.size
     if version >= b"2":
@@ -117,10 +120,10 @@ def _read(content: bytes) -> tuple[list[int], list[int], bool]:
     changes = np.frombuffer(content, f">i{size}", num_changes, start).tolist()
     kinds = np.frombuffer(content, np.uint8, num_changes, start + num_changes * size).tolist()
     types = start + num_changes * (size + 1)
-    known = [struct.unpack_from(">lB", content, types + 6 * number) for number in range(num_types)]
-    first = next((offset for offset, is_summer in known if not is_summer), known[0][0])
+    local_types = [struct.unpack_from(">lB", content, types + 6 * number) for number in range(num_types)]
+    first = next((offset for offset, is_summer in local_types if not is_summer), local_types[0][0])
     footer = content[start + _block_size(counts, size) :] if version >= b"2" else b""
-    return changes, [first, *(known[kind][0] for kind in kinds)], b"," in footer
+    return changes, [first, *(local_types[kind][0] for kind in kinds)], b"," in footer
 
 
 def _block_size(counts: list[int], size: int) -> int:
@@ -129,17 +132,18 @@ def _block_size(counts: list[int], size: int) -> int:
 
 
 def _by_rule(zone: ZoneInfo, start: int) -> tuple[list[int], list[int]]:
-    """Changes of 402 years after a second. Years of one length that begin on one weekday have them at one time."""
+    """Return the changes, and offsets after them, of 402 years after a second. Years of one length that begin on the
+    same weekday have them at the same time."""
     first = (_EPOCH + timedelta(seconds=start)).year
     changes: list[int] = []
     offsets: list[int] = []
-    known: dict[tuple[bool, int], list[tuple[int, int]]] = {}
+    changes_by_kind: dict[tuple[bool, int], list[tuple[int, int]]] = {}
     for year in range(first, first + 403):
         begin = datetime(year, 1, 1, tzinfo=UTC)
         kind = isleap(year), begin.weekday()
-        if kind not in known:
-            known[kind] = _changes_of(zone, year + 400)
-        for after, offset in known[kind]:
+        if kind not in changes_by_kind:
+            changes_by_kind[kind] = _changes_of(zone, year + 400)
+        for after, offset in changes_by_kind[kind]:
             change = (begin - _EPOCH) // _SECOND + after
             if change > start:
                 changes.append(change)
@@ -148,22 +152,23 @@ def _by_rule(zone: ZoneInfo, start: int) -> tuple[list[int], list[int]]:
 
 
 def _changes_of(zone: ZoneInfo, year: int) -> list[tuple[int, int]]:
-    """Changes of a year, in seconds since it began, and the offsets after them: asked for every few days."""
+    """Return the changes of a year, in seconds since it began, and the offsets after them. Offsets are probed every few
+    days."""
     begin = low = datetime(year, 1, 1, tzinfo=UTC)
     offset = _offset(zone, low)
-    found: list[tuple[int, int]] = []
+    changes: list[tuple[int, int]] = []
     while low.year == year:
         high = min(low + _PROBE, begin.replace(year=year + 1))
         if _offset(zone, high) != offset:
             change = _change(zone, low, high)
             offset = _offset(zone, change)
-            found.append(((change - begin) // _SECOND, offset))
+            changes.append(((change - begin) // _SECOND, offset))
         low = high
-    return found
+    return changes
 
 
 def _change(zone: ZoneInfo, low: datetime, high: datetime) -> datetime:
-    """The second after low, up to high, from which on the offset is another."""
+    """Return the second after `low`, up to `high`, from which on the offset is different."""
     before = _offset(zone, low)
     first, last = 0, (high - low) // _SECOND
     while last - first > 1:

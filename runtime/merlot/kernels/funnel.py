@@ -53,7 +53,7 @@ def _window(times: Times, steps: Steps, head: Any, tail: Any, stop: Any, length:
 
 @kernel
 def _reached(times: Times, steps: Steps, head: Any, tail: Any, num_steps: Any, modes: Any) -> Any:
-    """How many steps one window has, from its first event on."""
+    """Return the number of steps that a window has, from its first event on."""
     reached = 0
     previous = np.int64(-1)
     for event in range(head, tail):
@@ -76,7 +76,7 @@ def _reached(times: Times, steps: Steps, head: Any, tail: Any, num_steps: Any, m
 def furthest(
     times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
 ) -> None:
-    """How many steps the best window of each group has."""
+    """Write the number of steps of each group's best window."""
     for group in range(out.shape[0]):
         head = bounds[group]
         tail = head
@@ -95,7 +95,8 @@ def furthest(
 def completed(
     times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
 ) -> None:
-    """How many times all steps of each group follow one another; after such a time a window begins no earlier."""
+    """Write how often all steps of each group follow one another. The next window begins no earlier than the last
+    step."""
     for group in range(out.shape[0]):
         head = bounds[group]
         tail = head
@@ -159,14 +160,14 @@ def durations(
             reached = _reached(times, steps, head, tail, num_steps, modes)
             best = max(best, reached)
             if reached == num_steps:
-                known = 0
+                next_step = 0
                 last = head
                 for event in range(head, tail):
-                    if known <= steps[event] and known < num_steps:
-                        if known > 0:
-                            out[written, known - 1] = times[event] - times[last]
+                    if next_step <= steps[event] and next_step < num_steps:
+                        if next_step > 0:
+                            out[written, next_step - 1] = times[event] - times[last]
                         last = event
-                        known += 1
+                        next_step += 1
                 owners[written] = group
                 written += 1
             head += 1

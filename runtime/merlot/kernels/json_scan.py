@@ -199,7 +199,7 @@ def after_key(data: Bytes, at: int, end: int) -> int:
 
 @kernel
 def _is_utf8(data: Bytes, at: int, end: int) -> bool:
-    """Whether the bytes are well-formed UTF-8 (Unicode 15, table 3-7)."""
+    """Return True if the bytes are well-formed UTF-8 (Unicode 15, table 3-7)."""
     while at < end:
         byte = data[at]
         if byte < 0x80:
@@ -233,8 +233,8 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @kernel
 def _find(data: Bytes, at: int, length: int, names: Bytes, name_starts: Longs) -> int:
-    """The name that a key is, -1: none, -2: one that differs by case alone."""
-    found = -1
+    """Return the number of the name that a key equals; -1: none, -2: a name that differs only by case."""
+    match = -1
     for name in range(len(name_starts) - 1):
         start = name_starts[name]
         if name_starts[name + 1] - start != length:
@@ -254,8 +254,8 @@ def _find(data: Bytes, at: int, length: int, names: Bytes, name_starts: Longs) -
         if is_same:
             return name
         if is_alike:
-            found = -2
-    return found
+            match = -2
+    return match
 
 
 @kernel

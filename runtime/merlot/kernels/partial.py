@@ -121,12 +121,12 @@ def unite(prior: Longs, starts: Longs, ranks: Longs, row: int, offsets: Longs, m
 
 
 @kernel
-def depths(prior: Longs, found: Longs) -> int:
-    """found (rows,), 0 at first: how many rows of the batch lie before each one in its chain; returns the largest."""
-    first = found.shape[0] - prior.shape[0]
+def depths(prior: Longs, out: Longs) -> int:
+    """Write the number of a batch's rows before each row in its chain; out (rows,), 0 at first. Returns the largest."""
+    first = out.shape[0] - prior.shape[0]
     deepest = 0
     for number in range(prior.shape[0]):
         if prior[number] >= first:
-            found[first + number] = found[prior[number]] + 1
-            deepest = max(deepest, found[first + number])
+            out[first + number] = out[prior[number]] + 1
+            deepest = max(deepest, out[first + number])
     return deepest

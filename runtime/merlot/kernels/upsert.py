@@ -21,14 +21,14 @@ HIGH, LOW, PLACE, FIRST_VALUE = 0, 1, 2, 3
 PRESENT = 1 << 62
 DELETED = 1 << 61
 REMOVED = 1 << 60
-"""Marks entries that the next `rebuild` leaves out."""
+"""Mark of entries that the next `rebuild` leaves out."""
 SEGMENT_BITS = 28
 MAX_SEGMENT = (1 << SEGMENT_BITS) - 1
 NULL = -(1 << 63)
 
 NEW, REPLACES, OLDER, LATE = 0, 1, 2, 3
-"""What became of a row: no row of its key was alive; it replaces the one that was; it is older than that one; its key
-would have expired already, so it is nobody's successor and nobody's predecessor."""
+"""Verdict on a row. NEW: no row of its key was alive. REPLACES: it replaces the row of its key. OLDER: it is older than
+that row. LATE: its key would have expired already, so it neither replaces a row nor is replaced."""
 
 
 @kernel
@@ -38,7 +38,7 @@ def _home(high: Any, capacity: Any) -> Any:
 
 @kernel
 def _seek(table: Any, capacity: Any, high: Any, low: Any) -> Any:
-    """The slot that holds a key, or else the one before which it belongs."""
+    """Return the slot of a key, or else the slot before which it belongs."""
     slot = _home(high, capacity)
     while table[slot, PLACE] != 0 and (
         table[slot, HIGH] < high or (table[slot, HIGH] == high and table[slot, LOW] < low)
@@ -54,7 +54,7 @@ def _holds(table: Any, slot: Any, high: Any, low: Any) -> Any:
 
 @kernel
 def _make_gap(table: Any, slot: Any) -> Any:
-    """Move what lies from `slot` on by one; False if there is no room."""
+    """Move the entries from `slot` on by one; returns False if there is no room."""
     end = slot
     while table[end, PLACE] != 0:
         end += 1
@@ -68,7 +68,7 @@ def _make_gap(table: Any, slot: Any) -> Any:
 
 @kernel
 def _close_gap(table: Any, slot: Any, capacity: Any) -> Any:
-    """Take the entry of `slot` out."""
+    """Remove the entry of `slot`."""
     while table[slot + 1, PLACE] != 0 and _home(table[slot + 1, HIGH], capacity) <= slot:
         for column in range(table.shape[1]):
             table[slot, column] = table[slot + 1, column]
@@ -84,7 +84,8 @@ def _is_alive(table: Any, slot: Any, alive_from: Any, deleted_from: Any) -> Any:
 
 @kernel
 def _is_older(values: Any, row: Any, table: Any, slot: Any) -> Any:
-    """Whether a row loses: by the first of its values, other than NULL, that differs from the entry's."""
+    """Return True if a row loses: the first of its values, other than NULL, that differs from the entry's is
+    smaller."""
     for column in range(values.shape[1]):
         value, current = values[row, column], table[slot, FIRST_VALUE + column]
         if value != NULL and value != current:
@@ -200,15 +201,15 @@ def keep_first(
     to_live: int,
     floor: int,
     skips_late: bool,
-    kept: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     late: NDArray[np.bool_],
 ) -> int:
-    """Mark as kept each row of which no row of its key is alive, one after the other; returns the largest value after.
+    """Keep each row, one after the other, of whose key no row is alive; returns the largest value afterwards.
 
-    keys (N,): numbers of the rows' keys, of which is_there (K,) and newest (K,) say what is known. A key is alive
-    unless its value is below `floor`, or below the largest before less `to_live`, -1: for ever. Rows that are kept
-    raise the largest, unless they are beyond their limit. late (N,): past the time to live; they are not kept if they
-    are to be skipped."""
+    keys (N,): numbers of the rows' keys. is_there (K,) and newest (K,): whether a key has a row, and its value. A key
+    is alive unless its value is below `floor`, or below the largest value so far less `to_live` (-1: for ever). Rows
+    that are kept raise the largest value, unless they are beyond their limit. late (N,), written: rows past the time to
+    live; with `skips_late` they are not kept. is_kept (N,), written."""
     for row in range(keys.shape[0]):
         key, value = keys[row], values[row]
         alive_from = floor
@@ -217,7 +218,7 @@ def keep_first(
         late[row] = value < alive_from
         if (is_there[key] and newest[key] >= alive_from) or (late[row] and skips_late):
             continue
-        kept[row] = True
+        is_kept[row] = True
         newest[key] = max(newest[key], value) if is_there[key] else value
         is_there[key] = True
         if value > largest and value <= limits[row]:
@@ -269,9 +270,9 @@ def move_tail(segment: int, first_doc: int, target: int, table: Longs) -> None:
 
 @kernel
 def rebuild(old: Longs, alive_from: int, deleted_from: int, capacity: int, table: Longs) -> int:
-    """Copy entries that are alive, and not REMOVED, into another table, which is empty; returns how many, or -1 if they
-    do not fit."""
-    kept, end = 0, 0
+    """Copy entries that are alive, and not REMOVED, into an empty table; returns their number, or -1 if they do not
+    fit."""
+    num_copied, end = 0, 0
     for slot in range(old.shape[0]):
         place = old[slot, PLACE]
         if place == 0 or place & REMOVED != 0 or not _is_alive(old, slot, alive_from, deleted_from):
@@ -281,18 +282,18 @@ def rebuild(old: Longs, alive_from: int, deleted_from: int, capacity: int, table
             return -1
         for column in range(table.shape[1]):
             table[at, column] = old[slot, column]
-        kept, end = kept + 1, at + 1
-    return kept
+        num_copied, end = num_copied + 1, at + 1
+    return num_copied
 
 
 @kernel
 def count_alive(alive_from: int, deleted_from: int, table: Longs) -> int:
-    """How many entries are alive and not REMOVED."""
-    kept = 0
+    """Return the number of entries that are alive and not REMOVED."""
+    num_alive = 0
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
-        kept += place != 0 and place & REMOVED == 0 and _is_alive(table, slot, alive_from, deleted_from)
-    return kept
+        num_alive += place != 0 and place & REMOVED == 0 and _is_alive(table, slot, alive_from, deleted_from)
+    return num_alive
 
 
 @kernel

@@ -127,7 +127,7 @@ def _cases() -> Iterator[Case]:
 
 
 def query_cases() -> Iterator[Case]:
-    """Those that queries run."""
+    """Yield the kernels that queries run."""
     yield from _decodes()
     yield from _codes()
     yield from _scans()
@@ -218,7 +218,7 @@ def _scans() -> Iterator[Case]:
 
 
 def _checks() -> Iterator[Case]:
-    """What is looked at when a column is first read."""
+    """Yield the kernels that check a column when it is first read."""
     text = column(np.uint8)
     for dtype in NUMBERS:
         ascend = ordering.floats_ascend if np.dtype(dtype).kind == "f" else ordering.integers_ascend
@@ -314,8 +314,8 @@ def _trees() -> Iterator[Case]:
 
 
 def _filters() -> Iterator[Case]:
-    one, words = np.zeros(1, np.uint64), np.zeros(8, np.uint32)
-    yield hashing.find_holders, (np.uint64(1), words, words, one, one + np.uint64(1), np.zeros(1, np.int8))
+    single, words = np.zeros(1, np.uint64), np.zeros(8, np.uint32)
+    yield hashing.find_holders, (np.uint64(1), words, words, single, single + np.uint64(1), np.zeros(1, np.int8))
 
 
 def _takes() -> Iterator[Case]:
@@ -346,8 +346,8 @@ def _groups() -> Iterator[Case]:
     for codes in (np.int64, np.uint64):
         yield group.append_key, (column(codes), 0, np.zeros(64, np.uint64))
     yield group.mark, (column(np.int64), present)
-    kept = np.zeros(64, np.int64), np.zeros(64, np.uint32)
-    yield group.keys_within, (np.zeros(64, np.uint32), np.uint32(0), np.uint32(9), *kept)
+    outputs = np.zeros(64, np.int64), np.zeros(64, np.uint32)
+    yield group.keys_within, (np.zeros(64, np.uint32), np.uint32(0), np.uint32(9), *outputs)
     slots, keys = np.full(64, group.EMPTY, np.uint32), column(np.uint64, size=4)
     groups, ends = np.zeros(4, np.uint32), np.zeros(1, np.int64)
     yield group.assign_dense, (keys, slots.copy(), groups)
@@ -373,9 +373,9 @@ def _parts() -> Iterator[Case]:
     yield partition.hash_words, (words, hashes.copy())
     yield partition.count_parts, (hashes, 63, counts)
     yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows.copy())
-    found = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
+    outputs = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
     yield partition.equal_words, (words, rows, rows, 0, 4)
-    yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *found)
+    yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *outputs)
     yield partition.number_groups, (rows, bounds, rows, rows, bounds, rows.copy(), rows.copy())
     for offsets in (column(np.int32, size=5), column(np.int64, size=5)):
         yield hashing.hash_spans, (column(np.uint8), offsets, hashes.copy())
@@ -400,23 +400,23 @@ def _aggregates() -> Iterator[Case]:
         yield aggregate.min_groups, (groups, values, out)
         yield aggregate.max_groups, (groups, values, out)
     yield aggregate.count_groups, (groups, sums)
-    one, two, four = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
-    yield moments.add_one, (groups, doubles, one)
-    yield moments.add_two, (groups, doubles, doubles, two)
-    yield moments.merge_one, (groups, one.copy(), one)
-    yield moments.merge_two, (groups, two.copy(), two)
-    yield moments.add_four, (groups, doubles, four)
-    yield moments.merge_four, (groups, four.copy(), four)
+    variances, covariances, fourth_moments = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
+    yield moments.add_one, (groups, doubles, variances)
+    yield moments.add_two, (groups, doubles, doubles, covariances)
+    yield moments.merge_one, (groups, variances.copy(), variances)
+    yield moments.merge_two, (groups, covariances.copy(), covariances)
+    yield moments.add_four, (groups, doubles, fourth_moments)
+    yield moments.merge_four, (groups, fourth_moments.copy(), fourth_moments)
     yield from _funnels()
     yield topk.smallest, (longs, sums[:2].copy(), sums[:2].copy())
 
 
 def _funnels() -> Iterator[Case]:
     events = (column(np.int64, size=2), column(np.int32, size=2), column(np.int64, size=2), 2, 10, 0, 0)
-    found = np.zeros(1, np.int32)
-    yield funnel.furthest, (*events, found)
-    yield funnel.completed, (*events, found)
-    yield funnel.durations, (*events, found, np.zeros(2, np.int64), np.zeros((2, 1), np.int64))
+    out = np.zeros(1, np.int32)
+    yield funnel.furthest, (*events, out)
+    yield funnel.completed, (*events, out)
+    yield funnel.durations, (*events, out, np.zeros(2, np.int64), np.zeros((2, 1), np.int64))
 
 
 def _arithmetic() -> Iterator[Case]:
@@ -502,8 +502,10 @@ def start_loading(*, compiles: bool) -> threading.Thread:
 
 
 def load_for_queries(*, compiles: bool = True) -> None:
-    """What a process does at its start, so that no query waits for a kernel. Others are loaded by whoever takes in a
-    stream, merges or builds. Without compiles, what is not compiled yet is left to the query that needs it."""
+    """Load the query kernels at a process's start, so that no query waits for them.
+
+    Other kernels are loaded by whatever consumes a stream, merges or builds. Without compiles, a kernel that is not
+    compiled yet is left to the query that needs it."""
     started = time.perf_counter()
     ready = [case for case in query_cases() if compiles or compiling.is_compiled(case)]
     number = warm(lambda: iter(ready))

@@ -119,14 +119,14 @@ def rank_present(present: NDArray[np.uint32]) -> int:
 
 @kernel
 def lookup_ranks(values: NDArray[Any], low: int, ranks: NDArray[np.uint32], out: NDArray[Any]) -> None:
-    """out[k] = rank of values[k], from `rank_present`."""
+    """Write out[k] = rank of values[k], from the slots that `rank_present` wrote."""
     for position in range(values.size):
         out[position] = ranks[values[position] - low] - np.uint32(1)
 
 
 @kernel
 def gather(table: NDArray[Any], ids: NDArray[Any], out: NDArray[Any]) -> None:
-    """out[k] = table[ids[k]]; the dtype of `out` is wide enough."""
+    """Write out[k] = table[ids[k]]; the dtype of `out` is wide enough."""
     for position in range(ids.size):
         out[position] = table[ids[position]]
 

@@ -1,7 +1,7 @@
-"""Group keys: codes of several columns packed into words, and words into dense group ids.
+"""Grouping: codes of several columns packed into keys, and keys mapped to dense group ids.
 
-Groups are numbered by order of arrival. The tables are open addressing with linear probing: slots (power of two,) hold
-groups or EMPTY; the caller keeps them at most half full, and arrays of keys long enough.
+Groups are numbered by order of arrival. The tables use open addressing with linear probing: slots (power of two,) hold
+groups or EMPTY. The caller keeps tables at most half full, and arrays of keys long enough.
 """
 
 import numpy as np
@@ -13,21 +13,21 @@ Array = NDArray[np.generic]
 Keys = NDArray[np.generic]
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot of a table."""
+"""Mark of a free slot of a table."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
 def append_key(dict_ids: Array, radix: int, keys: Keys) -> None:
-    """keys[k] = keys[k] * radix + dict_ids[k]; keys u32 or u64, radix 0 starts anew."""
+    """Append a digit: keys[k] = keys[k] * radix + dict_ids[k]; keys u32 or u64. Radix 0 starts new keys."""
     for position in range(dict_ids.shape[0]):
         keys[position] = keys[position] * radix + dict_ids[position]
 
 
 @kernel
 def take_append_key(dict_ids: Array, radix: int, docs: NDArray[np.uint32], keys: Keys) -> None:
-    """keys[k] = keys[k] * radix + dict_ids[docs[k]]."""
+    """Append a digit: keys[k] = keys[k] * radix + dict_ids[docs[k]]."""
     for position in range(docs.shape[0]):
         keys[position] = keys[position] * radix + dict_ids[docs[position]]
 
@@ -95,7 +95,7 @@ def assign_groups(
 
 @kernel
 def fill_slots(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
-    """Enter distinct group_keys into slots, which are all EMPTY and at least twice as many: a table that grew."""
+    """Enter distinct group_keys into the slots of a table that grew: all EMPTY, at least twice as many as the keys."""
     last_slot = np.uint64(slots.shape[0] - 1)
     for group in range(group_keys.shape[0]):
         mixed = group_keys[group] * _MIX
@@ -231,7 +231,7 @@ def distinct_in_groups(
 
 @kernel
 def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
-    """present[keys[k]] = 1."""
+    """Mark the keys that occur: present[keys[k]] = 1."""
     for position in range(keys.shape[0]):
         present[keys[position]] = 1
 

@@ -1,8 +1,8 @@
-"""XXH64, of fixed-width and of variable-width values, the bits that a hash sets in a blocked filter, keys of 128 bits.
+"""XXH64 of fixed-width and variable-width values, the bits of hashes in a blocked filter, and keys of 128 bits.
 
-With seed 0 it is the 64-bit hash of Parquet's Bloom filters: fast, well tried, and the same everywhere, since files
-keep its results. `xxh64` is its plain Python twin: for single constants, and for tests of the others. A primary key
-takes two hashes, of two seeds; no file keeps those.
+With seed 0 it is the 64-bit hash of Parquet's Bloom filters. It is fast, well tried, and the same everywhere, which
+matters because files store its results. `xxh64` is its plain Python twin, for single constants and for tests of the
+kernels. A primary key takes two hashes of two seeds; no file stores those.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ WORDS_PER_BLOCK: Final = 8
 SALTS: Final = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], np.uint64
 )
-"""Parquet's: one bit of each of a block's eight words."""
+"""Parquet's salts: one bit in each of a block's eight words."""
 
 
 def hash_fixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash of each value's eight bytes."""
+    """Hash each value's eight bytes."""
     mixed = values * _P2
     mixed = _rotated(mixed, 31) * _P1
     mixed ^= np.uint64((_PRIMES[4] + 8) & _MASK)

@@ -1,7 +1,7 @@
 """HyperLogLog over raw values, as clearspring's stream-lib computes it: its murmur hashes, and registers by group.
 
-Hashes are 32 bits unsigned. A register is the greatest number of leading zeros, plus one, among the hashes that fall to
-it: the first log2m bits of a hash say to which.
+Hashes are 32 bits unsigned. The first log2m bits of a hash select its register. A register is the largest number of
+leading zeros, plus one, among the rest of its hashes.
 """
 
 import numpy as np

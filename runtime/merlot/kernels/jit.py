@@ -1,8 +1,8 @@
-"""The one door to numba: how every kernel is compiled.
+"""Compilation of kernels with numba: every kernel is compiled by the decorator of this module.
 
-`nogil`, so that segments of a query run side by side on the server's threads; never `parallel`, whose threads would
-fight the segment pool; kept on disk (`machine_code`), because a cold query must not wait seconds for LLVM. Under
-`NUMBA_DISABLE_JIT=1` kernels run as plain Python, for coverage and debuggers.
+Kernels are `nogil`, so that segments of a query run side by side on the server's threads. They are never `parallel`,
+whose threads would compete with the segment pool. They are kept on disk (`machine_code`), because a cold query must not
+wait seconds for LLVM. Under `NUMBA_DISABLE_JIT=1` kernels run as plain Python, for coverage and debuggers.
 
 Every compilation is counted and logged: on a server, after its start, there should be none.
 """
@@ -24,7 +24,7 @@ from merlot.kernels.machine_code import Code, types_of
 _LOG = logging.getLogger(__name__)
 
 IS_OFF: bool = bool(cast(Any, numba.config).DISABLE_JIT)
-"""Kernels are plain Python."""
+"""True if kernels run as plain Python."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compile_once(dispatcher: Any) -> None:
-    """Have one process compile what several need at a time; the others load it."""
+    """Let one process compile a kernel that several need at the same time; the others load it."""
     load_or_compile = dispatcher.compile
 
     def compile_or_wait(signature: Any) -> Any:
@@ -63,7 +63,7 @@ def _share_read_only(dispatcher: Any) -> None:
     would be compiled up to sixteen times. Read-only arrays never use the code for writable ones: it might write."""
     load_or_compile = dispatcher._compile_for_args
     shared: set[tuple[Any, ...]] = set()
-    """Types that take other types' code."""
+    """Types that use the code of other types."""
 
     def find(*arguments: Any, **named: Any) -> Any:
         # Several threads may be here for the same types. If code is listed for types twice, it is ambiguous to numba,

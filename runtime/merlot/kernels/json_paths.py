@@ -26,7 +26,7 @@ from merlot.kernels.json_scan import (
 )
 
 NAME = -1
-"""In place of the place in a list: a step by name."""
+"""Step by name, in place of an element's position."""
 _UNSURE = -1
 
 
@@ -44,10 +44,11 @@ def find_at(
 ) -> int:
     """Find the value at a path in each text.
 
-    data, offsets: UTF-8, text i is data[offsets[i]:offsets[i + 1]]. Step s goes to an element, places[s], counted from
-    0, or if that is NAME to the key names[name_starts[s]:name_starts[s + 1]]; of keys that are there twice to the last.
-    Out, for each text: begins and lengths of values (of strings what is between the quotes), kinds as of `json_scan`;
-    texts that are no JSON have ABSENT, or status 1, as all have that are left to others. Returns how many those are."""
+    data, offsets: UTF-8, text i is data[offsets[i]:offsets[i + 1]]. Step s goes to the element places[s], counted from
+    0. If places[s] is NAME, it goes to the key names[name_starts[s]:name_starts[s + 1]], the last one if a key is
+    repeated. Out, for each text: begins and lengths of values (for strings, of the part between the quotes), and kinds
+    as of `json_scan`. Texts that are no JSON have ABSENT, or status 1, as all texts that are left to the other reader.
+    Returns the number of those."""
     num_unsure = 0
     for row in range(len(offsets) - 1):
         begin, end, kind = _walk(data, int(offsets[row]), int(offsets[row + 1]), names, name_starts, places)

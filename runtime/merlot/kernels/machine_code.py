@@ -1,13 +1,13 @@
-"""Keep machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
+"""Machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
 
 A name contains a digest of the kernel's bytecode, of the constants that it uses, and of the kernels that it calls. So a
-changed comment or a copy of the sources makes no code stale, and any number of processes may write: two files of one
-name have the same content, and each appears whole. numba's own cache keeps an index per function that each process
-rewrites, compares whole files, and does not read a folder that it may not write to.
+changed comment or a copy of the sources makes no code stale. Any number of processes may write: two files of one name
+have the same content, and each appears whole. numba's own cache keeps an index per function that each process rewrites,
+compares whole files, and does not read a folder that it may not write to.
 
-Code is read from the folder that comes with the package and from one that can be written to; often they are the same.
-What comes with a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`).
-Any thread.
+Code is read from the folder that comes with the package and from a folder that can be written to; often they are the
+same. Code of a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`). Any
+thread.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ POLL_S = 0.01
 
 
 class Code:
-    """The cache of one kernel, by the protocol of numba's own caches."""
+    """Cache of one kernel, by the protocol of numba's own caches."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher
@@ -95,13 +95,13 @@ class Code:
         return None
 
     def has(self, given: tuple[Any, ...]) -> bool:
-        """Say whether there is code for exactly these types."""
+        """Return True if there is code for exactly these types."""
         name = self.name(given)
         return any(folder.has(name) for folder in self._folders())
 
     @contextmanager
     def alone(self, given: tuple[Any, ...], *, waits: bool = True) -> Iterator[bool]:
-        """Try to become the only process that compiles for these types; yields whether that worked."""
+        """Try to become the only process that compiles for these types; yields True if that worked."""
         with self._folder().locked(self.name(given), PATIENCE_S if waits else 0.0) as is_locked:
             yield is_locked
 
@@ -134,7 +134,7 @@ class Code:
 
 
 class Folder:
-    """A folder of code for one processor, one Python and one numba."""
+    """Folder of code for one processor, one Python and one numba."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,14 +144,14 @@ class Folder:
         self.look()
 
     def look(self) -> None:
-        """List the files anew: other processes write too."""
+        """List the files again: other processes write too."""
         try:
             self._names = {name for name in os.listdir(self.path) if name.endswith(SUFFIX)}
         except OSError:
             self._names = set()
 
     def has(self, name: str) -> bool:
-        """Say whether the file was there at the last look."""
+        """Return True if the file was there at the last look."""
         return name in self._names
 
     def starting_with(self, prefix: str) -> list[str]:
@@ -180,7 +180,7 @@ class Folder:
 
     @contextmanager
     def locked(self, name: str, patience_s: float) -> Iterator[bool]:
-        """Lock a name among processes; yields whether that worked in time. Each name is a byte of one lock file."""
+        """Lock a name among processes; yields True if that worked in time. Each name is a byte of one lock file."""
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
         file, is_locked = self._lock_file(), False
         if file is not None:

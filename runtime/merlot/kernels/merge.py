@@ -1,8 +1,8 @@
-"""Rows of several segments brought together: buffers of many small ones, gathers of lists, hashes of rows.
+"""Rows of several segments brought together: numbers of many small parts, gathers of lists, hashes of rows.
 
-Of many segments, parts lie side by side in bytes, and at least 16 more bytes behind them, so that pairs of words are
-loaded without a branch. Part k starts at byte starts[k] and holds the rows [ends[k], ends[k + 1]) as numbers of
-widths[k] bits, FORMAT.md §4.1: plain arrays are such numbers of 8 to 64 bits.
+The parts of many segments lie in one buffer. At least 16 more bytes follow them, so that pairs of words are loaded
+without a branch. Part k starts at byte starts[k] and holds the rows [ends[k], ends[k + 1]) as numbers of widths[k]
+bits, FORMAT.md §4.1: plain arrays are such numbers of 8 to 64 bits.
 """
 
 from typing import Any

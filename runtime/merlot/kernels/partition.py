@@ -1,10 +1,10 @@
 """Grouping of many distinct keys: rows are scattered by the top bits of their hashes, so that each part's table of
 groups stays in the cache, and parts are grouped side by side.
 
-A row's hash mixes its words; of one word it is a bijection, so equal hashes are equal keys. Of several words, and of
-texts, each row is compared with the first of its group afterwards: that equal hashes were of different keys is not to
-be expected, and whoever finds it so groups in another way. Parts are ranges of places, rows of a part in ascending
-order; groups are numbered within their part by order of arrival.
+A row's hash mixes its words. The hash of one word is a bijection, so equal hashes are equal keys. With several words,
+and with texts, each row is compared with the first row of its group afterwards: equal hashes of different keys are not
+to be expected, and a caller that finds them groups in another way. Parts are ranges of positions; rows of a part
+ascend. Groups are numbered within their part by order of arrival.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ Rows = NDArray[np.uint32]
 Places = NDArray[np.int64]
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot of a table."""
+"""Mark of a free slot of a table."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -71,8 +71,9 @@ def assign_parts(
 ) -> None:
     """Group the rows of each part [bounds[p], bounds[p + 1]) by their hashes.
 
-    groups[k] is the group within its part of rows[k]; first_rows and group_hashes, those of the part's group g at its
-    beginning + g; num_groups[p] how many there are. slots: a power of two, twice the largest part or more."""
+    groups[k]: the group of rows[k], numbered within its part. first_rows and group_hashes: group g of a part is at the
+    part's beginning + g. num_groups[p]: the number of groups of part p. slots: a power of two, at least twice the
+    largest part."""
     for part in range(num_groups.shape[0]):
         start, stop = bounds[part], bounds[part + 1]
         size = 2
@@ -105,7 +106,7 @@ def assign_parts(
 def number_groups(
     rows: Rows, bounds: Places, groups: Rows, part_rows: Rows, bases: Places, of_rows: Rows, first_rows: Rows
 ) -> None:
-    """Groups of parts as groups of all: those of part p are bases[p] up to bases[p + 1].
+    """Number the groups of all parts together: those of part p are bases[p] up to bases[p + 1].
 
     of_rows[rows[k]] = bases[p] + groups[k]; first_rows[bases[p] + g] is the first row of the part's group g."""
     for part in range(bounds.shape[0] - 1):

@@ -1,4 +1,4 @@
-"""Bits of the hashes of the values of each block of a column: two for each value, of WORDS words a block."""
+"""Signatures of a column's blocks, as Bloom filters have them: two bits per value in a block's WORDS words."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def fill(numbers: NDArray[Any], block_docs: int, prints: Prints) -> None:
-    """Set the bits of all values in the words (B, WORDS) of their blocks; whole numbers of any width."""
+    """Set the bits of all values in the words (B, WORDS) of their blocks; integers of any width."""
     bit, low = np.uint64(1), np.uint64(63)
     for block in range(prints.shape[0]):
         words = prints[block]

@@ -12,11 +12,11 @@ from merlot.kernels.instructions import count_bits, lowest_bit
 from merlot.kernels.jit import kernel
 
 SET = 0
-"""words = matches"""
+"""Mode: words = matches."""
 AND = 1
-"""words &= matches"""
+"""Mode: words &= matches."""
 OR = 2
-"""words |= matches"""
+"""Mode: words |= matches."""
 
 BLOCK_DOCS = 16_384
 """Docs per block of a scan, and bytes of `mask`, the scratch that every scan borrows: it stays in the L1/L2 cache."""
@@ -197,7 +197,7 @@ def list_docs(words: Words, first_doc: int, out: NDArray[np.uint32]) -> int:
 
 @kernel
 def any_value(matches: Mask, offsets: NDArray[np.uint32], mask: Mask) -> None:
-    """mask[d] = 1 if any of matches[offsets[d] - offsets[0] : offsets[d + 1] - offsets[0]] is set, else 0."""
+    """Set mask[d] to 1 if any of matches[offsets[d] - offsets[0] : offsets[d + 1] - offsets[0]] is set, else to 0."""
     first = np.int64(offsets[0])
     for doc in range(mask.shape[0]):
         any_set = np.uint8(0)

@@ -1,8 +1,8 @@
-"""Serialized sketches of many rows to one per group: HyperLogLog registers, t-digest centroids.
+"""Merging of serialized sketches of many rows into one per group: HyperLogLog registers, t-digest centroids.
 
-Bytes are one buffer; `starts` tells where each entry begins. `members` are entries, those of group g at
-[bounds[g], bounds[g + 1]), in the order of rows. Results are written big-endian, one group after another, at
-`out_starts`. A kernel that meets an entry that does not fit returns its place among the members, else -1.
+Bytes are one buffer; `starts` says where each entry begins. `members` are entries; those of group g are at [bounds[g],
+bounds[g + 1]), in the order of rows. Results are written big-endian, one group after another, at `out_starts`. A kernel
+that meets an entry that does not fit returns its position among the members, else -1.
 """
 
 import math
@@ -26,7 +26,7 @@ _NONE = -1
 
 @kernel
 def rows_by_group(of_rows: NDArray[np.uint32], ends: Places, rows: Places) -> None:
-    """Row numbers by group, then by row. `ends` holds where each group starts, and afterwards where it ends."""
+    """Write row numbers ordered by group, then by row. ends[g]: where group g starts, and afterwards where it ends."""
     for row in range(len(of_rows)):
         group = of_rows[row]
         rows[ends[group]] = row
@@ -81,9 +81,9 @@ def merge_centroids(
     out: Bytes,
     out_starts: Places,
 ) -> int:
-    """The t-digest of all centroids of a group, by the scale function K_2 of com.tdunning's MergingDigest 3.3.
+    """Merge the centroids of each group into a t-digest, by the scale function K_2 of com.tdunning's MergingDigest 3.3.
 
-    A group of one entry keeps its bytes. `out_starts[0]` is given, the others are found; `out` has room for a verbose
+    A group of one entry keeps its bytes. `out_starts[0]` is given, the others are written. `out` has room for a verbose
     digest of all centroids of each group."""
     for group in range(len(bounds) - 1):
         target = out_starts[group]

@@ -1,7 +1,7 @@
-"""The walk through a star-tree: which of its nodes hold the documents of a query.
+"""Walk through a star-tree: which of its nodes hold the documents of a query.
 
-Nodes are numbered level by level from the root, 0; children of node n are [children[n], children[n + 1]), the star
-child first, the others by ascending value. What is said of nodes here was looked at when the tree was opened.
+Nodes are numbered level by level from the root, 0. Children of node n are [children[n], children[n + 1]), the star
+child first, the others by ascending value. All this was checked when the tree was opened.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from merlot.kernels.jit import kernel
 Nodes = NDArray[np.uint32]
 
 STAR = np.uint32(0xFFFFFFFF)
-"""The value of a star child: of its dimension nothing is known."""
+"""Value of a star child, which aggregates all values of its dimension."""
 FREE = 0
-"""How a query uses a dimension: not at all,"""
+"""Use of a dimension by a query: none."""
 FILTERED = 1
-"""by a predicate,"""
+"""Use of a dimension by a query: a predicate."""
 KEPT = 2
-"""or its values are wanted, with a predicate (3) or without."""
+"""Use of a dimension by a query: its values are wanted. With a predicate it is KEPT | FILTERED."""
 
 
 @kernel

@@ -1,8 +1,8 @@
-"""Texts to dict ids, by order of arrival: an open-addressing table over entries that only grow.
+"""Dict ids of texts, by order of arrival: an open-addressing table over entries that are only appended.
 
-Texts are data[offsets[k]:offsets[k + 1]], u8 and i32 or i64, with a hash each, u64. Entries lie in the same way in
-entry_data and entry_offsets (i32), with their hashes beside them. Readers of earlier entries go on meanwhile: nothing
-below the number of entries is written to.
+Texts are data[offsets[k]:offsets[k + 1]], u8 and i32 or i64, with a hash each, u64. Entries have the same layout in
+entry_data and entry_offsets (i32), with their hashes beside them. Earlier entries may be read meanwhile: nothing below
+the number of entries is written to.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from merlot.kernels.instructions import load_word
 from merlot.kernels.jit import kernel
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot."""
+"""Mark of a free slot."""
 
 
 @kernel
@@ -30,10 +30,10 @@ def assign_texts(
     entry_data: NDArray[np.uint8],
     ids: NDArray[np.uint32],
 ) -> int:
-    """ids[k] = place of text k among the entries, from `row` on; new ones are appended, num_entries (1,) counts them.
+    """Write ids[k], the entry of text k, from `row` on. New entries are appended and counted in num_entries (1,).
 
-    Returns the row at which there is no room for another entry, or the number of rows. Slots (a power of two) are more
-    than half free, or there is none."""
+    Returns the row at which there is no room for another entry, or the number of rows. Slots (a power of two) are kept
+    at least half free."""
     last_slot = np.uint64(slots.shape[0] - 1)
     count = num_entries[0]
     while row < hashes.shape[0]:
@@ -73,7 +73,7 @@ def assign_texts(
 
 @kernel
 def fill_text_slots(entry_hashes: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
-    """Enter entries, which differ, into slots, which are all EMPTY and at least twice as many."""
+    """Enter entries, all different, into slots: all EMPTY, at least twice as many as the entries."""
     last_slot = np.uint64(slots.shape[0] - 1)
     for entry in range(entry_hashes.shape[0]):
         slot = entry_hashes[entry] & last_slot

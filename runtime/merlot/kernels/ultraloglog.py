@@ -1,7 +1,8 @@
-"""Registers of UltraLogLog, as hash4j keeps them: of 2^p registers of a byte, the first p bits of a hash say which.
+"""Registers of UltraLogLog, as hash4j keeps them: 2^p registers of a byte; the first p bits of a hash select one.
 
-A register stands for bits that hashes set: p - 1, and one more for each leading zero after the first p bits of a hash.
-Its upper six bits are the highest bit that is set, its lower two whether the two bits below it are; 0 is of nothing.
+A register stands for bits that hashes set: bit p - 1, and one higher for each leading zero after the first p bits of a
+hash. Its upper six bits are the number of the highest set bit, its lower two say whether the two bits below that are
+set. A register of 0 has seen no hash.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
 REGISTER_BITS = 8
-"""A note is a register's place and then these."""
+"""Width of a register in a note, which is a register's index followed by its value."""
 LEAST_P = 3
 MOST_P = 26
 _REGISTER = (1 << REGISTER_BITS) - 1
@@ -111,7 +112,7 @@ def _is_sound(data: Bytes, start: Any, p: Any) -> bool:
 
 @kernel
 def _take_in(data: Bytes, start: Any, p: Any, out: Bytes, target: Any, to: Any) -> None:
-    """Registers of 2^p into 2^to: an index's bits that fall away are the first ones of the rest of a hash."""
+    """Merge 2^p registers into 2^to: the bits that an index loses become the first bits of the rest of a hash."""
     step = p - to
     for place in range(1 << to):
         first = start + (place << step)

@@ -1,11 +1,12 @@
-"""Primary keys to where their newest rows are: open addressing in the order of the hashes.
+"""Index of primary keys to their newest rows: open addressing in the order of the hashes.
 
 A shard is an array of rows of i64, (slots, 3 + C): two words of the key, a place, C comparison values. An entry lies at
-its home, which grows with its first word, or behind it with no free slot between; entries ascend by key. So a table may
-be fuller than others (nine tenths), growing and pruning are one pass each, and what a shard looks like follows from
-what it holds, never from the order in which that came. The last slot is always free.
+its home, which grows with the key's first word, or behind it with no free slot between. Entries ascend by key. So a
+table may be fuller than others (nine tenths), growing and pruning are one pass each, and a shard's layout depends on
+its entries alone, never on the order of their arrival. The last slot is always free.
 
-A place is PRESENT | DELETED? | segment << 32 | doc; 0: a free slot. Of several comparison values, NULL stands for none.
+A place is PRESENT | DELETED? | segment << 32 | doc; 0: a free slot. If there are several comparison values, NULL stands
+for none.
 """
 
 from typing import Any
@@ -111,10 +112,10 @@ def upsert(
 ) -> int:
     """Enter rows[first:] of a batch, one after the other; verdicts[row] and replaced[row], a place or 0, are written.
 
-    high, low, places (N,) and values (N, C) are of the batch; a NULL among `values` takes over what it replaces.
-    alive_from, deleted_from (N,): below which comparison value a key, and a deleted key, is dead to the row.
-    used (2,): entries, and how many there may be. Returns the position in `rows` for which there is no room, or
-    len(rows)."""
+    high, low, places (N,) and values (N, C) are those of the batch. A NULL among `values` takes over the replaced row's
+    value. alive_from, deleted_from (N,): a key, or a deleted key, with a lower comparison value is dead to the row.
+    used (2,): the number of entries, and the most there may be. Returns the position in `rows` for which there is no
+    room, or len(rows)."""
     for position in range(first, rows.shape[0]):
         row = rows[position]
         slot = _seek(table, capacity, high[row], low[row])
@@ -159,7 +160,7 @@ def promote(
     capacity: int,
     used: Longs,
 ) -> int:
-    """Move the keys of rows[first:] from one table to another, in which none of these is; returns as `upsert` does."""
+    """Move the keys of rows[first:] from one table to another, which has none of them; returns what `upsert` does."""
     for position in range(first, rows.shape[0]):
         row = rows[position]
         source = _seek(old, old_capacity, high[row], low[row])
@@ -181,7 +182,7 @@ def promote(
 def find(
     rows: Longs, high: Longs, low: Longs, table: Longs, capacity: int, is_there: NDArray[np.bool_], values: Longs
 ) -> None:
-    """Mark those of `rows` whose keys are in the table, and give values[row], the first comparison value of each."""
+    """Mark the `rows` whose keys are in the table, and write the first comparison value of each to values[row]."""
     for position in range(rows.shape[0]):
         row = rows[position]
         slot = _seek(table, capacity, high[row], low[row])
@@ -228,7 +229,7 @@ def keep_first(
 
 @kernel
 def renumber(rows: Longs, high: Longs, low: Longs, places: Longs, table: Longs, capacity: int) -> None:
-    """Give the keys of `rows`, which are in the table, other places."""
+    """Set the places of the keys of `rows`, which are in the table."""
     for position in range(rows.shape[0]):
         row = rows[position]
         table[_seek(table, capacity, high[row], low[row]), PLACE] = places[row]
@@ -236,10 +237,10 @@ def renumber(rows: Longs, high: Longs, low: Longs, places: Longs, table: Longs, 
 
 @kernel
 def relocate(segments: Longs, starts: Longs, docs: Longs, target: int, table: Longs) -> int:
-    """Move entries of `segments` (S,), ascending, to the segment `target`; returns how many.
+    """Move entries of `segments` (S,), ascending, to the segment `target`; returns the number of moved entries.
 
-    docs[starts[s] + d] is the new doc of doc d, -1: none. Entries that have none are marked as REMOVED, and so are
-    those of docs beyond starts[s + 1]; starts (S + 1,)."""
+    docs[starts[s] + d] is the new doc of doc d, -1: none; starts (S + 1,). Entries without a new doc, and those of docs
+    beyond starts[s + 1], are marked as REMOVED."""
     moved = 0
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
@@ -260,7 +261,7 @@ def relocate(segments: Longs, starts: Longs, docs: Longs, target: int, table: Lo
 
 @kernel
 def move_tail(segment: int, first_doc: int, target: int, table: Longs) -> None:
-    """Make docs of `segment` from `first_doc` on the docs of `target`, from 0 on."""
+    """Turn the docs of `segment` from `first_doc` on into docs of `target` from 0 on."""
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
         doc = (place & 0xFFFFFFFF) - first_doc
@@ -298,8 +299,9 @@ def count_alive(alive_from: int, deleted_from: int, table: Longs) -> int:
 
 @kernel
 def largest_before(values: Longs, limits: Longs, largest: int, before: Longs) -> int:
-    """before[k] = the largest value before row k, at first `largest`; one beyond limits[k] does not count. Returns the
-    largest after all rows. values, limits (N,)."""
+    """Write the largest value before row k to before[k], starting with `largest`; values beyond limits[k] do not count.
+
+    Returns the largest after all rows. values, limits (N,)."""
     for row in range(values.shape[0]):
         before[row] = largest
         if values[row] > largest and values[row] <= limits[row]:
@@ -309,7 +311,7 @@ def largest_before(values: Longs, limits: Longs, largest: int, before: Longs) ->
 
 @kernel
 def set_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
-    """Set the bits of docs, counted from the first word's; returns how many were not set."""
+    """Set the bits of docs, numbered from the first word on; returns the number of bits that were not set."""
     changed = 0
     for position in range(docs.shape[0]):
         word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)
@@ -320,7 +322,7 @@ def set_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
 
 @kernel
 def clear_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
-    """As `set_bits`, the other way round."""
+    """Clear the bits of docs; returns the number of bits that were set."""
     changed = 0
     for position in range(docs.shape[0]):
         word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)

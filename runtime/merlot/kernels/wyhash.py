@@ -1,6 +1,6 @@
-"""wyhash, final version 4, as hash4j computes it with its default seed: 64 bits of numbers' bytes and of texts.
+"""wyhash, final version 4, as hash4j computes it with its default seed: 64-bit hashes of numbers and of texts.
 
-A text is hashed as Java holds it: UTF-16, then the number of its units in four bytes.
+A text is hashed as Java holds it: UTF-16, then the number of its code units in four bytes.
 """
 
 from __future__ import annotations

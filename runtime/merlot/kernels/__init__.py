@@ -1,5 +1,6 @@
 """Numba kernels: arrays in, arrays out.
 
-Own the hot loops and nothing else: no allocation inside loops, no strings, no exceptions (a status is returned), the
-output array last. They release the GIL and keep no state, so any thread may run any kernel on its own output.
+This package owns the hot loops and nothing else. A kernel allocates nothing inside loops, handles no strings and raises
+no exceptions: it returns a status. Its output array is the last parameter. Kernels release the GIL and keep no state,
+so any thread may run any kernel on its own output.
 """

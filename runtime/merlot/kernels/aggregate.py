@@ -21,7 +21,7 @@ _LOW = np.int64(0xFFFFFFFF)
 
 @kernel
 def sum_int(values: Array) -> int:
-    """Sum of i32 or i64 values that cannot overflow i64."""
+    """Return the sum of i32 or i64 values that cannot overflow i64."""
     total = np.int64(0)
     for position in range(values.shape[0]):
         total += values[position]
@@ -30,10 +30,10 @@ def sum_int(values: Array) -> int:
 
 @kernel
 def extremes_where(values: Array, words: NDArray[np.uint64], out: Longs) -> None:
-    """out[0] = min of it and of each values[d] whose bit d is set, out[1] = max; i32 or i64 values.
+    """Lower out[0] and raise out[1] to the extremes of the values[d] whose bit d is set; i32 or i64 values.
 
-    Of 64 values at a time, without a branch, those whose bits are not set too; bits are only looked at if one of them
-    would change anything."""
+    The extremes of 64 values, whether their bits are set or not, are computed at a time, without a branch. Bits are
+    only read if these extremes would change the result."""
     low, high = out[0], out[1]
     for word in range(words.shape[0]):
         part = values[word << 6 : (word << 6) + 64]
@@ -52,7 +52,7 @@ def extremes_where(values: Array, words: NDArray[np.uint64], out: Longs) -> None
 
 @kernel
 def sum_halves(values: Longs, out: Longs) -> None:
-    """out[0] += sum of high halves, out[1] += sum of low halves."""
+    """Add the high halves of values to out[0], their low halves to out[1]."""
     high = np.int64(0)
     low = np.int64(0)
     for position in range(values.shape[0]):
@@ -64,8 +64,10 @@ def sum_halves(values: Longs, out: Longs) -> None:
 
 @kernel
 def sum_looked_up(dict_ids: Array, dictionary: Array, out: Longs) -> None:
-    """As sum_halves of dictionary[dict_ids[k]], i32 or i64, which are not written anywhere: 1,000,000 take 0.3 ms by
-    ids of 256 values, where looking them up and summing takes 0.65; by ids of 166,000, 1.5 and 1.7."""
+    """Sum dictionary[dict_ids[k]], i32 or i64, as sum_halves does, without writing the values to an array.
+
+    1,000,000 ids of 256 values take 0.3 ms; looking them up and then summing takes 0.65. Ids of 166,000 values take 1.5
+    and 1.7."""
     high = np.int64(0)
     low = np.int64(0)
     for position in range(dict_ids.shape[0]):
@@ -78,7 +80,7 @@ def sum_looked_up(dict_ids: Array, dictionary: Array, out: Longs) -> None:
 
 @kernel
 def sum_float(values: Doubles, out: Doubles) -> None:
-    """out[0] is the sum, out[1] its error so far; both are brought forward by values."""
+    """Add values to out[0], the sum, and their rounding errors to out[1]."""
     total = out[0]
     error = out[1]
     for position in range(values.shape[0]):
@@ -93,18 +95,18 @@ def sum_float(values: Doubles, out: Doubles) -> None:
 
 @kernel
 def count_groups(groups: Groups, counts: Longs) -> None:
-    """counts[groups[k]] += 1."""
+    """Count the values of each group: counts[groups[k]] += 1."""
     for position in range(groups.shape[0]):
         counts[groups[position]] += 1
 
 
 @kernel
 def sum_int_groups(groups: Groups, values: Array, sums: Longs) -> int:
-    """sums[groups[k]] += values[k], i32 or i64, without overflow.
+    """Add values to the sums of their groups: sums[groups[k]] += values[k], i32 or i64, without overflow.
 
-    Returns a number that is at least as large as each value, or its complement if negative, and has no more bits than
-    the largest of them: whether there was no overflow, for a caller who was told bounds. 26 us for 65,536 rows, 23
-    without."""
+    Returns a number that is at least as large as each value, or as its complement if it is negative, and has no more
+    bits than the largest of them. A caller that relies on bounds verifies with it that no sum overflowed. 65,536 rows
+    take 26 us, and 23 without it."""
     magnitude = np.int64(0)
     for position in range(groups.shape[0]):
         value = np.int64(values[position])
@@ -115,7 +117,7 @@ def sum_int_groups(groups: Groups, values: Array, sums: Longs) -> int:
 
 @kernel
 def sum_halves_groups(groups: Groups, values: Longs, highs: Longs, lows: Longs) -> None:
-    """As sum_halves, by group."""
+    """Sum values as sum_halves does, by group."""
     for position in range(groups.shape[0]):
         highs[groups[position]] += values[position] >> 32
         lows[groups[position]] += values[position] & _LOW
@@ -123,7 +125,7 @@ def sum_halves_groups(groups: Groups, values: Longs, highs: Longs, lows: Longs) 
 
 @kernel
 def sum_float_groups(groups: Groups, values: Doubles, sums: Doubles, errors: Doubles) -> None:
-    """As sum_float, by group."""
+    """Sum values as sum_float does, by group."""
     for position in range(groups.shape[0]):
         group = groups[position]
         value = values[position]
@@ -136,7 +138,7 @@ def sum_float_groups(groups: Groups, values: Doubles, sums: Doubles, errors: Dou
 
 @kernel
 def min_groups(groups: Groups, values: Array, out: Array) -> None:
-    """out[groups[k]] = min of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
+    """Set out[groups[k]] to the minimum of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
     for position in range(groups.shape[0]):
         group = groups[position]
         value = values[position]
@@ -146,7 +148,7 @@ def min_groups(groups: Groups, values: Array, out: Array) -> None:
 
 @kernel
 def max_groups(groups: Groups, values: Array, out: Array) -> None:
-    """out[groups[k]] = max of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
+    """Set out[groups[k]] to the maximum of it and values[k], i64 or f64; NaN is the largest number, as in Java."""
     for position in range(groups.shape[0]):
         group = groups[position]
         value = values[position]

@@ -1,6 +1,6 @@
-"""Exact 64-bit arithmetic that says when it overflowed.
+"""Exact 64-bit arithmetic that reports overflow.
 
-The results are computed as unsigned numbers: LLVM takes signed ones to never overflow, and drops checks that they did.
+Results are computed as unsigned numbers: LLVM assumes that signed numbers never overflow, and removes checks for it.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _MIN = np.int64(-0x8000000000000000)
 
 @kernel
 def add_checked(left: Longs, right: Longs, out: Longs) -> bool:
-    """out = left + right; returns whether any sum overflowed."""
+    """Write left + right; returns True if any sum overflowed."""
     overflow = np.int64(0)
     for position in range(out.shape[0]):
         total = np.int64(np.uint64(left[position]) + np.uint64(right[position]))
@@ -26,7 +26,7 @@ def add_checked(left: Longs, right: Longs, out: Longs) -> bool:
 
 @kernel
 def subtract_checked(left: Longs, right: Longs, out: Longs) -> bool:
-    """out = left - right; returns whether any difference overflowed."""
+    """Write left - right; returns True if any difference overflowed."""
     overflow = np.int64(0)
     for position in range(out.shape[0]):
         difference = np.int64(np.uint64(left[position]) - np.uint64(right[position]))
@@ -37,7 +37,7 @@ def subtract_checked(left: Longs, right: Longs, out: Longs) -> bool:
 
 @kernel
 def multiply_checked(left: Longs, right: Longs, out: Longs) -> bool:
-    """out = left * right; returns whether any product overflowed."""
+    """Write left * right; returns True if any product overflowed."""
     overflow = False
     for position in range(out.shape[0]):
         first = left[position]

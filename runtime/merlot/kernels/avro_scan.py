@@ -1,7 +1,7 @@
-"""A kernel that finds the values of Avro records of one flat schema, a batch of messages at once.
+"""Kernels that find the values of Avro records of one flat schema, a batch of messages at once.
 
-A schema is a program: a row per field, in the order of the encoding. Fields may be of any primitive type, enums, fixed,
-and unions of one of those with null; records within records are written out.
+A schema is a program: one row for each field, in encoding order. A field is of a primitive type, an enum, a fixed, or a
+union of one of these with null. Records within records are flattened.
 """
 
 import numpy as np
@@ -13,13 +13,13 @@ Bytes = NDArray[np.uint8]
 Longs = NDArray[np.int64]
 
 NOTHING, BOOLEAN, VARINT, FLOAT, DOUBLE, STRING, FIXED, ENUM = range(8)
-"""Operations. STRING: bytes too."""
+"""Operations of a program. STRING reads bytes, too."""
 MAX_VARINT_BITS = 63
 
 
 @kernel
 def varint(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The zigzag number at `at`, and its end; -1: it has none."""
+    """Return the zigzag number at `at`, and its end; end -1 if there is no number."""
     value = np.uint64(0)
     shift = np.uint64(0)
     while at < end:
@@ -107,11 +107,11 @@ def find_values(
 ) -> int:
     """Find the values of records.
 
-    data: the records, record i is data[begins[i]:ends[i]]. program: a row per field of operation, column (-1:
-    unwanted), the branch of its union that is null (-1: no union), and the bytes of FIXED, the symbols of ENUM, or the
-    bound of numbers (0: none). Out, of shape (columns, records): numbers (of floats the bits, of STRING and FIXED where
-    they begin), lengths in bytes, valid (0 on entry). bad: 1 for records that do not end where they should. Returns how
-    many those are."""
+    data: the records; record i is data[begins[i]:ends[i]]. program: a row for each field of operation, column (-1:
+    unwanted), the branch of its union that is null (-1: no union), and an operand: the bytes of FIXED, the number of
+    symbols of ENUM, or the bound of numbers (0: none). Out, of shape (columns, records): numbers (bits of floats, where
+    STRING and FIXED begin), lengths in bytes, valid (0 on entry). bad: 1 for malformed records. Returns the number of
+    malformed records."""
     num_bad = 0
     for row in range(len(begins)):
         if not _record(data, begins[row], ends[row], program, row, numbers, lengths, valid):
@@ -124,7 +124,9 @@ def find_values(
 def copy_bytes(
     data: Bytes, begins: Longs, lengths: NDArray[np.int32], valid: Bytes, offsets: NDArray[np.int32], out: Bytes
 ) -> int:
-    """Values of one column, one after the other: `offsets` (records + 1) and `out` as Arrow has them."""
+    """Copy the values of one column, one after the other, to `offsets` (records + 1) and `out`, as Arrow has them.
+
+    Returns the number of bytes."""
     used = 0
     for row in range(len(begins)):
         offsets[row] = used
@@ -141,8 +143,9 @@ def copy_bytes(
 def read_decimals(
     data: Bytes, begins: Longs, lengths: NDArray[np.int32], valid: Bytes, words: NDArray[np.uint64], bad: Bytes
 ) -> int:
-    """Two's complement numbers, big-endian, as decimals of Arrow: two words each, the low one first. bad: 1 for those
-    of no byte, or more than 16. Returns how many those are."""
+    """Convert big-endian two's complement numbers to Arrow decimals: two words each, the low word first.
+
+    bad: 1 for numbers of no byte, or of more than 16. Returns how many numbers are bad."""
     num_bad = 0
     for row in range(len(begins)):
         words[row, 0], words[row, 1] = np.uint64(0), np.uint64(0)

@@ -1,7 +1,7 @@
-"""A kernel that walks Avro records of any schema without making values of them.
+"""A kernel that walks Avro records of any schema without decoding their values.
 
-It says of a record, before a library in C reads it, whether its nesting and the counts of its lists and maps are
-bounded by the bytes that are there. A schema is a table of nodes: a row each of operation, and what it needs.
+Before a C library reads a record, the kernel checks that the record's bytes bound its nesting and the sizes of its
+lists and maps. A schema is a table of nodes, each a row of an operation and its operands.
 """
 
 import numpy as np
@@ -11,15 +11,17 @@ from merlot.kernels.avro_scan import BOOLEAN, DOUBLE, ENUM, FLOAT, NOTHING, STRI
 from merlot.kernels.jit import kernel
 
 RECORD, UNION, ARRAY, MAP = range(8, 12)
-"""Operations beside those of `avro_scan`. RECORD and UNION: first child and number of children; ARRAY and MAP: the
-node of an item; FIXED: its bytes; ENUM: its number of symbols."""
+"""Operations in addition to those of `avro_scan`.
+
+Operands of RECORD and UNION: first child and number of children; of ARRAY and MAP: the node of an item; of FIXED: its
+bytes; of ENUM: its number of symbols."""
 MAX_DEPTH = 100
-"""Values within each other; the library reads 500 levels on the stack of a thread."""
+"""Deepest nesting of values; the library reads 500 levels on the stack of a thread."""
 SPARE_ITEMS = 1_000
-"""Items of lists and maps beyond one per byte: those that take no bytes, like nulls."""
+"""Items of lists and maps beyond one per byte, for items that take no bytes, such as nulls."""
 SPARE_VALUES = 100_000
 VALUES_PER_BYTE = 16
-"""Values of a record beyond SPARE_VALUES; fields that take no bytes are values too."""
+"""Values per byte that a record may have in addition to SPARE_VALUES; fields that take no bytes are values too."""
 
 
 @kernel
@@ -113,9 +115,9 @@ def find_unbounded(
 ) -> int:
     """Find records that no library should read.
 
-    data: the records, record i is data[begins[i]:ends[i]]. nodes, children: the schema, whose root is node 0. frames:
-    room for MAX_DEPTH rows of two. Out, 0 on entry: bad, 1 for records that are nested deeper than MAX_DEPTH, have more
-    items or values than their bytes allow, or do not end where they should. Returns how many those are."""
+    data: the records; record i is data[begins[i]:ends[i]]. nodes, children: the schema, whose root is node 0. frames:
+    scratch, MAX_DEPTH rows of two. bad, 0 on entry, written: 1 for records that are nested deeper than MAX_DEPTH, have
+    more items or values than their bytes allow, or are malformed. Returns the number of bad records."""
     num_bad = 0
     for row in range(len(begins)):
         if not _is_bounded(data, begins[row], ends[row], nodes, children, frames):

@@ -1,7 +1,7 @@
-"""The processors that wheels and images bring machine code for: one for each architecture, older than most machines.
+"""Baseline processors whose machine code wheels and images bring: one per architecture, older than most machines.
 
-`env $(python -m merlot.kernels.baseline) python -m merlot.kernels.warm` compiles for the one of this machine's kind.
-Any thread.
+`env $(python -m merlot.kernels.baseline) python -m merlot.kernels.warm` compiles for the baseline of this machine's
+architecture. Any thread.
 """
 
 import platform
@@ -13,31 +13,31 @@ import llvmlite.binding
 
 @dataclass(frozen=True)
 class Processor:
-    """A processor by LLVM's names."""
+    """Processor by LLVM's names."""
 
     name: str
     features: str
-    """With a sign each, separated by commas."""
+    """Features, each with a sign, separated by commas."""
 
     @property
     def settings(self) -> tuple[str, str]:
-        """numba's variables that select this processor."""
+        """numba's environment variables that select this processor."""
         return f"NUMBA_CPU_NAME={self.name}", f"NUMBA_CPU_FEATURES={self.features}"
 
 
 X86_64 = Processor("x86-64-v3", "+sse4.2,+popcnt,+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe")
-"""Every server since 2015: Haswell, Zen."""
+"""Baseline that every server since 2015 fulfils: Haswell, Zen."""
 ARM64 = Processor("generic", "")
 PROCESSORS = {"x86_64": X86_64, "AMD64": X86_64, "aarch64": ARM64, "arm64": ARM64}
 
 
 def of_this_kind() -> Processor | None:
-    """Name the processor for this machine's architecture; None if nothing is made for it."""
+    """Return the baseline for this machine's architecture; None if nothing is built for it."""
     return PROCESSORS.get(platform.machine())
 
 
 def usable() -> Processor | None:
-    """Name the processor whose code this one runs; None if it lacks a feature."""
+    """Return the baseline whose code this machine runs; None if it lacks a feature."""
     processor = of_this_kind()
     if processor is None:
         return None
@@ -47,7 +47,7 @@ def usable() -> Processor | None:
 
 
 def main() -> int:
-    """Print the variables that have numba compile for the baseline; returns the exit code."""
+    """Print the variables that make numba compile for the baseline; returns the exit code."""
     processor = of_this_kind()
     if processor is None:
         sys.stderr.write(f"error: no baseline is chosen for {platform.machine()}: name a processor in NUMBA_CPU_NAME\n")

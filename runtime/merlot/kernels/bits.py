@@ -44,34 +44,34 @@ def unpack(words: NDArray[np.uint64], width: int, start: int, base: int, out: ND
     steps, because a shift by 64 is undefined."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     offset = np.uint64(base)
-    one = np.uint64(1)
+    unit = np.uint64(1)
     for position in range(out.size):
         bit = np.uint64((start + position) * width)
         word = bit >> np.uint64(6)
         shift = bit & np.uint64(63)
         low = words[word] >> shift
-        high = (words[word + one] << one) << (np.uint64(63) - shift)
+        high = (words[word + unit] << unit) << (np.uint64(63) - shift)
         out[position] = ((low | high) & mask) + offset
 
 
 @kernel
 def unpack_at(words: NDArray[np.uint64], width: int, docs: NDArray[np.uint32], base: int, out: NDArray[Any]) -> None:
-    """As `unpack`, of the positions in `docs`; out (len(docs),) integers, written."""
+    """Expand the values at the positions in `docs`, otherwise as `unpack`; out (len(docs),) integers, written."""
     mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
     offset = np.uint64(base)
-    one = np.uint64(1)
+    unit = np.uint64(1)
     for position in range(docs.size):
         bit = np.uint64(docs[position]) * np.uint64(width)
         word = bit >> np.uint64(6)
         shift = bit & np.uint64(63)
         low = words[word] >> shift
-        high = (words[word + one] << one) << (np.uint64(63) - shift)
+        high = (words[word + unit] << unit) << (np.uint64(63) - shift)
         out[position] = ((low | high) & mask) + offset
 
 
 @kernel
 def expand_runs(run_starts: NDArray[np.uint32], out: NDArray[Any]) -> None:
-    """Dict ids of a sorted column: out[doc] = k for run_starts[k] <= doc < run_starts[k + 1]."""
+    """Write the dict ids of a sorted column: out[doc] = k for run_starts[k] <= doc < run_starts[k + 1]."""
     for dict_id in range(run_starts.size - 1):
         for doc in range(run_starts[dict_id], run_starts[dict_id + 1]):
             out[doc] = dict_id
@@ -79,7 +79,7 @@ def expand_runs(run_starts: NDArray[np.uint32], out: NDArray[Any]) -> None:
 
 @kernel
 def is_sorted(values: NDArray[Any]) -> bool:
-    """Whether `values` never decrease."""
+    """Return True if `values` never decrease."""
     for position in range(1, values.size):  # noqa: SIM110  numba compiles no generator
         if values[position] < values[position - 1]:
             return False
@@ -88,7 +88,7 @@ def is_sorted(values: NDArray[Any]) -> bool:
 
 @kernel
 def min_max(values: NDArray[Any], out: NDArray[Any]) -> None:
-    """out (2,) of the dtype of `values`: minimum and maximum; values not empty, integers."""
+    """Write minimum and maximum of `values`, which are integers and not empty; out (2,) of their dtype."""
     low = values[0]
     high = values[0]
     for position in range(1, values.size):
@@ -101,14 +101,14 @@ def min_max(values: NDArray[Any], out: NDArray[Any]) -> None:
 
 @kernel
 def mark_present(values: NDArray[Any], low: int, present: NDArray[np.uint32]) -> None:
-    """present (R,) zeroed: 1 at each `value - low` that occurs."""
+    """Write 1 at each `value - low` that occurs; present (R,), zeroed."""
     for position in range(values.size):
         present[values[position] - low] = 1
 
 
 @kernel
 def rank_present(present: NDArray[np.uint32]) -> int:
-    """Turn marks into ranks in place: a present slot gets its rank + 1; returns how many are present."""
+    """Turn marks into ranks in place: a present slot gets its rank + 1. Returns the number of present slots."""
     rank = 0
     for slot in range(present.size):
         if present[slot]:
@@ -119,21 +119,21 @@ def rank_present(present: NDArray[np.uint32]) -> int:
 
 @kernel
 def lookup_ranks(values: NDArray[Any], low: int, ranks: NDArray[np.uint32], out: NDArray[Any]) -> None:
-    """out[k] = rank of values[k], from `rank_present`."""
+    """Write out[k] = rank of values[k], from the slots that `rank_present` wrote."""
     for position in range(values.size):
         out[position] = ranks[values[position] - low] - np.uint32(1)
 
 
 @kernel
 def gather(table: NDArray[Any], ids: NDArray[Any], out: NDArray[Any]) -> None:
-    """out[k] = table[ids[k]]; the dtype of `out` is wide enough."""
+    """Write out[k] = table[ids[k]]; the dtype of `out` is wide enough."""
     for position in range(ids.size):
         out[position] = table[ids[position]]
 
 
 @kernel
 def run_starts_of(ids: NDArray[Any], out: NDArray[np.uint32]) -> None:
-    """First doc of each dict id of a sorted column; out (cardinality + 1,), written; every id occurs."""
+    """Write the first doc of each dict id of a sorted column; out (cardinality + 1,); every id occurs."""
     dict_id = 0
     out[0] = 0
     for doc in range(1, ids.size):
@@ -145,10 +145,10 @@ def run_starts_of(ids: NDArray[Any], out: NDArray[np.uint32]) -> None:
 
 @kernel
 def group_docs(ids: NDArray[Any], counts: NDArray[np.uint32], out: NDArray[np.uint32]) -> None:
-    """Docs ordered by dict id, ascending within one: a stable counting sort.
+    """Write the docs ordered by dict id, ascending within an id: a stable counting sort.
 
-    counts (cardinality + 1,) zeroed, becomes the end offset of each id, shifted: counts[k] is where id k starts
-    afterwards; out (len(ids),), written"""
+    counts (cardinality + 1,), zeroed: afterwards counts[k] is where the docs of id k start. out (len(ids),),
+    written."""
     for doc in range(ids.size):
         counts[ids[doc] + 1] += np.uint32(1)
     for dict_id in range(1, counts.size):
@@ -164,7 +164,7 @@ def group_docs(ids: NDArray[Any], counts: NDArray[np.uint32], out: NDArray[np.ui
 
 @kernel
 def block_min_max(values: NDArray[Any], starts: NDArray[np.int64], lows: NDArray[Any], highs: NDArray[Any]) -> None:
-    """Zone maps: minimum and maximum of values[starts[b] : starts[b + 1]], each block not empty, no NaN.
+    """Write zone maps: minimum and maximum of values[starts[b] : starts[b + 1]]. Blocks are not empty and hold no NaN.
 
     lows, highs (B,) of the dtype of `values`, written"""
     for block in range(starts.size - 1):
@@ -180,7 +180,7 @@ def block_min_max(values: NDArray[Any], starts: NDArray[np.int64], lows: NDArray
 
 @kernel
 def count_bits(words: NDArray[np.uint64], words_per_block: int, out: NDArray[np.uint32]) -> None:
-    """Set bits per block of `words_per_block` words; out (blocks,), written."""
+    """Count the set bits of each block of `words_per_block` words; out (blocks,), written."""
     for block in range(out.size):
         total = np.uint64(0)
         stop = min(words.size, (block + 1) * words_per_block)

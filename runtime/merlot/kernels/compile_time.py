@@ -1,7 +1,8 @@
-"""Count the seconds that this process spends on compiling and loading machine code. They do not count towards a query's
-deadline.
+"""Count of the seconds that this process spends on compiling and loading machine code. They do not count towards a
+query's deadline.
 
-Any thread."""
+Any thread.
+"""
 
 import asyncio
 import threading
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 LONGEST_S = 60.0
-"""The most that one wait counts: queries end even if a compiler does not."""
+"""Longest time that a single wait counts: queries end even if a compiler does not."""
 
 _lock = threading.Lock()
 _total_s = 0.0
@@ -20,7 +21,7 @@ _since = 0.0
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Count the time of the block; threads that are in such blocks at the same time count once."""
+    """Count the time of the block; blocks that threads run at the same time count once."""
     global _running, _since, _total_s
     with _lock:
         if _running == 0:
@@ -36,7 +37,7 @@ def counted() -> Iterator[None]:
 
 
 def seconds() -> float:
-    """The seconds counted so far; they never decrease."""
+    """Return the seconds counted so far; they never decrease."""
     if _running == 0:  # nearly always, so a query takes no lock
         return _total_s
     with _lock:

@@ -1,6 +1,6 @@
-"""Compile kernels on all cores, each once, and keep the code on disk.
+"""Compilation of kernels on all cores, each once; the code is kept on disk.
 
-Workers go over the same list and take kernels that no other process has begun; so do two programs that compile at the
+Workers go over the same list and take kernels that no other process has begun. So do two programs that compile at the
 same time, such as two test runs. Code that is compiled before a program is interrupted stays. One thread.
 """
 
@@ -17,13 +17,13 @@ from merlot.kernels.jit import IS_OFF
 
 Case = tuple[Callable[..., Any], tuple[Any, ...]]
 MOST_WORKERS = 16
-"""A worker takes 200 MB, and half a second to start."""
+"""Most workers; a worker takes 200 MB, and half a second to start."""
 WORTH_A_WORKER = 4
-"""The number of kernels that one worker compiles in the time that another needs to start."""
+"""Number of kernels that a worker compiles in the time that another worker needs to start."""
 
 
 def is_compiled(case: Case) -> bool:
-    """Say whether the code of a kernel for the types of some arguments is on disk."""
+    """Return True if the code of a kernel for the types of some arguments is on disk."""
     if IS_OFF:
         return True
     kernel, given = _typed(case)
@@ -31,7 +31,7 @@ def is_compiled(case: Case) -> bool:
 
 
 def compile_all(cases: Sequence[Case], command: Sequence[str]) -> int:
-    """Compile missing code by worker processes that run a command; returns the number of missing kernels."""
+    """Compile missing code in worker processes that run `command`; returns the number of missing kernels."""
     missing = [case for case in cases if not is_compiled(case)]
     number = min(cores.usable(), MOST_WORKERS, len(missing) // WORTH_A_WORKER)
     if number < 2:
@@ -52,7 +52,7 @@ def compile_all(cases: Sequence[Case], command: Sequence[str]) -> int:
 
 
 def take_turns(cases: Sequence[Case], tell: Callable[[], None]) -> None:
-    """Compile missing code, last of all what other processes have begun; call `tell` after each kernel."""
+    """Compile missing code; kernels that other processes have begun come last. Call `tell` after each kernel."""
     # The compiler makes objects that live as long as the code, and this process ends soon: 1.4 s of CPU, not 1.9.
     gc.disable()
     later = [case for case in cases if not is_compiled(case) and not _compile(case, tell, waits=False)]
@@ -80,7 +80,7 @@ def _typed(case: Case) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _show_progress(pipe: int, number: int) -> None:
-    """Show how many kernels are done: workers write a byte for each. Returns when the last worker has ended."""
+    """Show how many kernels are done until the last worker has ended. Workers write a byte for each kernel."""
     is_terminal, done, shown = sys.stderr.isatty(), 0, 0
     while read := os.read(pipe, 4096):
         done += len(read)

@@ -1,7 +1,7 @@
-"""Decimal texts to whole numbers of a common scale, and back.
+"""Conversion of decimal texts to whole numbers of a common scale, and back.
 
-Texts are data[offsets[k]:offsets[k + 1]], u8 and i32 or i64: an optional minus, digits, perhaps a point and digits. A
-number is a value in units of 10**-scale, i64; 18 digits always fit.
+Texts are data[offsets[k]:offsets[k + 1]], u8 and i32 or i64: an optional minus, digits, and optionally a point and
+digits. A number is a value in units of 10**-scale, i64; 18 digits always fit.
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ _TEN = np.uint64(10)
 
 @kernel
 def common_scale(offsets: Any, data: Any) -> int:
-    """Most digits that a text has after its point; -1 if one is no such text, or may not fit at that scale."""
+    """Return the most digits after the point in any text; -1 if a text is malformed, or may not fit at that scale."""
     most_whole = 0
     most_fraction = 0
     for row in range(offsets.shape[0] - 1):
@@ -50,7 +50,8 @@ def common_scale(offsets: Any, data: Any) -> int:
 
 @kernel
 def parse(offsets: Any, data: Any, scale: int, numbers: Longs) -> None:
-    """numbers[k] = text k in units of 10**-scale; scale is at least what `common_scale` said, and all fit."""
+    """Write text k as numbers[k], in units of 10**-scale. scale is at least what `common_scale` returned, and all
+    fit."""
     for row in range(numbers.shape[0]):
         place, end = offsets[row], offsets[row + 1]
         is_negative = data[place] == _MINUS
@@ -74,7 +75,7 @@ def parse(offsets: Any, data: Any, scale: int, numbers: Longs) -> None:
 
 @kernel
 def text_offsets(numbers: Longs, scale: int, offsets: NDArray[np.int64]) -> None:
-    """offsets (N + 1,) of the texts that `write` writes: without zeros at the end of a fraction."""
+    """Write the offsets (N + 1,) of the texts that `write` writes: a fraction has no trailing zeros."""
     offsets[0] = 0
     for row in range(numbers.shape[0]):
         number = numbers[row]
@@ -93,7 +94,7 @@ def text_offsets(numbers: Longs, scale: int, offsets: NDArray[np.int64]) -> None
 
 @kernel
 def write(numbers: Longs, scale: int, offsets: NDArray[np.int64], data: NDArray[np.uint8]) -> None:
-    """data = the texts of numbers in units of 10**-scale; offsets as `text_offsets` has them."""
+    """Write the texts of numbers in units of 10**-scale; offsets as `text_offsets` wrote them."""
     for row in range(numbers.shape[0]):
         number = numbers[row]
         left = np.uint64(0) - np.uint64(number) if number < 0 else np.uint64(number)

@@ -13,7 +13,7 @@ BLOCK = 64
 
 @kernel
 def _end_of_others(data: Any, place: Any, end: Any, parts: NDArray[np.uint8], starts: NDArray[np.int64]) -> Any:
-    """Where the last part ends if all but the first are in data[place:end], one behind the other; else -1."""
+    """Return where the last part ends if all parts but the first follow one another in data[place:end]; else -1."""
     for number in range(1, starts.shape[0] - 1):
         begin, size = starts[number], starts[number + 1] - starts[number]
         same = 0
@@ -32,14 +32,14 @@ def _end_of_others(data: Any, place: Any, end: Any, parts: NDArray[np.uint8], st
 
 @kernel
 def find_parts(
-    offsets: Any, data: Any, parts: NDArray[np.uint8], starts: NDArray[np.int64], found: NDArray[np.uint8]
+    offsets: Any, data: Any, parts: NDArray[np.uint8], starts: NDArray[np.int64], matches: NDArray[np.uint8]
 ) -> None:
-    """found[k] = 1 where text k, data[offsets[k]:offsets[k + 1]], has all parts, one behind the other; 0 at first.
+    """Set matches[k] = 1, 0 at first, if text k, data[offsets[k]:offsets[k + 1]], has all parts, one after the other.
 
-    Part p is parts[starts[p]:starts[p + 1]], none empty. The first part's first byte and, at its distance, its last are
-    looked for in a block of bytes at once, wherever texts begin in it, and only where both are is the rest compared. In
-    78 MB of addresses 'google' takes 6 ms, 'pogoda', which a fifth of them have, 17; byte by byte in blocks that have
-    both anywhere, 16 and 62."""
+    Part p is parts[starts[p]:starts[p + 1]]; none is empty. A block of bytes is searched at once for the first part's
+    first byte and, at its distance, its last byte, wherever texts begin in the block. Only where both are found are the
+    other bytes compared. In 78 MB of addresses 'google' takes 6 ms, and 'pogoda', which a fifth of them have, takes 17;
+    byte by byte in blocks that have both bytes anywhere, 16 and 62."""
     length = starts[1]
     first, last, gap = parts[0], parts[length - 1], length - 1
     end = np.int64(offsets[offsets.shape[0] - 1])
@@ -68,8 +68,8 @@ def find_parts(
             row_end = np.int64(offsets[row + 1])
             if place + length > row_end:
                 continue
-            # What comes behind the first place of the first part is all that comes behind any other.
+            # The text behind the first match of the first part contains what is behind its later matches.
             if _end_of_others(data, place + length, row_end, parts, starts) >= 0:
-                found[row] = 1
+                matches[row] = 1
             passed = row_end
         block = max(block + BLOCK, passed)

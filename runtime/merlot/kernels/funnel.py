@@ -1,9 +1,9 @@
-"""Windows of events in order, by Pinot's rules: how far each group comes in steps that follow one another in some time.
+"""Windows of ordered events, by Pinot's rules: how many consecutive steps each group reaches within some time.
 
 The events of group g are `bounds[g]` to `bounds[g + 1]`, in order of `times` (i64), then of `steps` (i32, from 0, or -1
-for an event that is no step). A window begins at an event of step 0 and has the events less than `length` after it,
-none of them more than `gap` after the one before it, unless `gap` is 0. The next one begins at the next event of step
-0, and there is none once a window has reached the last event.
+for an event that is no step). A window begins at an event of step 0. It has the events less than `length` after that
+event, each at most `gap` after the event before it, unless `gap` is 0. The next window begins at the next event of step
+0. No window follows one that has reached the last event.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from merlot.kernels.jit import kernel
 
 DEDUPLICATED: Final = 1
-"""A step that repeats ends its chain."""
+"""Mode: a repeated step ends its chain."""
 IN_ORDER: Final = 2
-"""Any other event than the next step does."""
+"""Mode: any event other than the next step ends the chain."""
 INCREASING: Final = 4
-"""Events of the time of the step before do not count."""
+"""Mode: events at the same time as the step before do not count."""
 
 Times = NDArray[np.int64]
 Steps = NDArray[np.int32]
@@ -28,13 +28,15 @@ Steps = NDArray[np.int32]
 
 @kernel
 def _since(times: Times, first: Any, last: Any) -> Any:
-    """Time between two events, whatever their times: a difference may not fit 63 bits."""
+    """Return the time between two events as u64: a difference may not fit 63 bits."""
     return np.uint64(times[last]) - np.uint64(times[first])
 
 
 @kernel
 def _window(times: Times, steps: Steps, head: Any, tail: Any, stop: Any, length: Any, gap: Any) -> Any:
-    """(first event, end) of the next window, where the last one was from before `head` to `tail`; none is empty."""
+    """Return the first event and the end of the next window; both are equal if there is none.
+
+    The last window ended at `tail` and began before `head`."""
     while head < tail and steps[head] != 0:
         head += 1
     if head == tail:
@@ -53,7 +55,7 @@ def _window(times: Times, steps: Steps, head: Any, tail: Any, stop: Any, length:
 
 @kernel
 def _reached(times: Times, steps: Steps, head: Any, tail: Any, num_steps: Any, modes: Any) -> Any:
-    """How many steps one window has, from its first event on."""
+    """Return the number of steps that a window has, from its first event on."""
     reached = 0
     previous = np.int64(-1)
     for event in range(head, tail):
@@ -76,7 +78,7 @@ def _reached(times: Times, steps: Steps, head: Any, tail: Any, num_steps: Any, m
 def furthest(
     times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
 ) -> None:
-    """How many steps the best window of each group has."""
+    """Write the number of steps of each group's best window."""
     for group in range(out.shape[0]):
         head = bounds[group]
         tail = head
@@ -95,7 +97,8 @@ def furthest(
 def completed(
     times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
 ) -> None:
-    """How many times all steps of each group follow one another; after such a time a window begins no earlier."""
+    """Write how often all steps of each group follow one another. The next window begins no earlier than the last
+    step."""
     for group in range(out.shape[0]):
         head = bounds[group]
         tail = head
@@ -142,10 +145,11 @@ def durations(
     owners: Times,
     out: Times,
 ) -> Any:
-    """How many rows of `out` are written: from each step to the next, of every window that has all steps; `owners` are
-    their groups, and `reached_by` the furthest step of each group. There is room for a row for each event of step 0.
+    """Write the durations from each step to the next, a row of `out` for every window that has all steps.
 
-    As in Pinot, an event of a later step than the next one stands for that, if it comes first."""
+    owners: each row's group. reached_by: the furthest step of each group. `out` has room for a row for each event of
+    step 0. Returns the number of rows. As in Pinot, an event of a later step than the next one stands for it if it
+    comes first."""
     written = 0
     for group in range(reached_by.shape[0]):
         head = bounds[group]
@@ -159,14 +163,14 @@ def durations(
             reached = _reached(times, steps, head, tail, num_steps, modes)
             best = max(best, reached)
             if reached == num_steps:
-                known = 0
+                next_step = 0
                 last = head
                 for event in range(head, tail):
-                    if known <= steps[event] and known < num_steps:
-                        if known > 0:
-                            out[written, known - 1] = times[event] - times[last]
+                    if next_step <= steps[event] and next_step < num_steps:
+                        if next_step > 0:
+                            out[written, next_step - 1] = times[event] - times[last]
                         last = event
-                        known += 1
+                        next_step += 1
                 owners[written] = group
                 written += 1
             head += 1

@@ -1,7 +1,7 @@
-"""Group keys: codes of several columns packed into words, and words into dense group ids.
+"""Grouping: codes of several columns packed into keys, and keys mapped to dense group ids.
 
-Groups are numbered by order of arrival. The tables are open addressing with linear probing: slots (power of two,) hold
-groups or EMPTY; the caller keeps them at most half full, and arrays of keys long enough.
+Groups are numbered by order of arrival. The tables use open addressing with linear probing: slots (power of two,) hold
+groups or EMPTY. The caller keeps tables at most half full, and arrays of keys long enough.
 """
 
 import numpy as np
@@ -13,30 +13,31 @@ Array = NDArray[np.generic]
 Keys = NDArray[np.generic]
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot of a table."""
+"""Mark of a free slot of a table."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
 def append_key(dict_ids: Array, radix: int, keys: Keys) -> None:
-    """keys[k] = keys[k] * radix + dict_ids[k]; keys u32 or u64, radix 0 starts anew."""
+    """Append a digit: keys[k] = keys[k] * radix + dict_ids[k]; keys u32 or u64. Radix 0 starts new keys."""
     for position in range(dict_ids.shape[0]):
         keys[position] = keys[position] * radix + dict_ids[position]
 
 
 @kernel
 def take_append_key(dict_ids: Array, radix: int, docs: NDArray[np.uint32], keys: Keys) -> None:
-    """keys[k] = keys[k] * radix + dict_ids[docs[k]]."""
+    """Append a digit: keys[k] = keys[k] * radix + dict_ids[docs[k]]."""
     for position in range(docs.shape[0]):
         keys[position] = keys[position] * radix + dict_ids[docs[position]]
 
 
 @kernel
 def append_whole(values: Array, low: np.int64, last: np.uint64, radix: int, keys: Keys) -> bool:
-    """keys[k] = keys[k] * radix + (values[k] - low); values i32, i64 or u8, low i64, last the largest difference, u64.
+    """Append a digit: keys[k] = keys[k] * radix + (values[k] - low).
 
-    Returns whether all values lie in [low, low + last]; keys of others mean nothing."""
+    values i32, i64 or u8; low i64; last u64, the largest difference. Returns False if a value is not in [low, low +
+    last]; its key means nothing then."""
     base = np.uint64(low)
     beyond = np.uint64(0)
     for position in range(values.shape[0]):
@@ -48,7 +49,7 @@ def append_whole(values: Array, low: np.int64, last: np.uint64, radix: int, keys
 
 @kernel
 def assign_dense(keys: NDArray[np.uint64], slots: NDArray[np.uint32], groups: NDArray[np.uint32]) -> int:
-    """As `assign_groups`, of keys that are below len(slots), which are EMPTY at first."""
+    """Give every key its group as `assign_groups` does. Keys are below len(slots), and slots are EMPTY at first."""
     num_groups = 0
     for row in range(keys.shape[0]):
         key = keys[row]
@@ -94,7 +95,7 @@ def assign_groups(
 
 @kernel
 def fill_slots(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
-    """Enter distinct group_keys into slots, which are all EMPTY and at least twice as many: a table that grew."""
+    """Enter distinct group_keys into the slots of a table that grew: all EMPTY, at least twice as many as the keys."""
     last_slot = np.uint64(slots.shape[0] - 1)
     for group in range(group_keys.shape[0]):
         mixed = group_keys[group] * _MIX
@@ -114,7 +115,7 @@ def assign_wide(
     group_keys: NDArray[np.uint64],
     groups: NDArray[np.uint32],
 ) -> int:
-    """As `assign_groups`, of rows [start, stop), by keys of several words.
+    """Give every key of the rows [start, stop) its group as `assign_groups` does; a key has several words.
 
     words (W, N); group_keys (room, W), one row per group, so that a comparison reads one cache line."""
     width = words.shape[0]
@@ -148,7 +149,7 @@ def assign_wide(
 
 @kernel
 def fill_slots_wide(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -> None:
-    """As `fill_slots`, of keys of several words (G, W)."""
+    """Enter group_keys (G, W) of several words into slots, as `fill_slots` does."""
     width = group_keys.shape[1]
     last_slot = np.uint64(slots.shape[0] - 1)
     for group in range(group_keys.shape[0]):
@@ -164,21 +165,22 @@ def fill_slots_wide(group_keys: NDArray[np.uint64], slots: NDArray[np.uint32]) -
 
 @kernel
 def first_rows(groups: NDArray[np.uint32], rows: NDArray[np.uint32]) -> None:
-    """rows[g] = first row of group g; groups by order of arrival, as many as rows."""
-    found = 0
+    """Write the first row of each group: rows[g], one for each group. Groups are numbered by order of arrival."""
+    next_group = 0
     for row in range(groups.shape[0]):
-        if found < rows.shape[0] and groups[row] == found:
-            rows[found] = row
-            found += 1
+        if next_group < rows.shape[0] and groups[row] == next_group:
+            rows[next_group] = row
+            next_group += 1
 
 
 @kernel
 def distinct_pairs(
     owners: NDArray[np.uint32], values: NDArray[np.uint64], slots: NDArray[np.uint32], rows: NDArray[np.uint32]
 ) -> int:
-    """rows[:returned] = the first row of each distinct (owner, value); slots, all EMPTY, are twice the rows or more."""
+    """Write the first row of each distinct (owner, value) and return their number. slots: EMPTY, twice the rows or
+    more."""
     last_slot = np.uint64(slots.shape[0] - 1)
-    found = 0
+    num_pairs = 0
     for row in range(values.shape[0]):
         value, owner = values[row], owners[row]
         mixed = ((value * _MIX) ^ np.uint64(owner)) * _MIX
@@ -187,20 +189,20 @@ def distinct_pairs(
             other = slots[slot]
             if other == EMPTY:
                 slots[slot] = np.uint32(row)
-                rows[found] = row
-                found += 1
+                rows[num_pairs] = row
+                num_pairs += 1
                 break
             if values[other] == value and owners[other] == owner:
                 break
             slot = (slot + np.uint64(1)) & last_slot
-    return found
+    return num_pairs
 
 
 @kernel
 def order_by_group(
     owners: NDArray[np.uint32], ids: NDArray[np.uint32], ends: NDArray[np.int64], out: NDArray[np.uint32]
 ) -> None:
-    """Ids by group, then by row. `ends` holds where each group starts, and afterwards where it ends."""
+    """Write ids ordered by group, then by row. ends[g]: where group g starts, and afterwards where it ends."""
     for row in range(ids.shape[0]):
         owner = owners[row]
         out[ends[owner]] = ids[row]
@@ -209,26 +211,27 @@ def order_by_group(
 
 @kernel
 def distinct_in_groups(
-    ids: NDArray[np.uint32], ends: NDArray[np.int64], last: NDArray[np.uint32], kept: NDArray[np.int64]
+    ids: NDArray[np.uint32], ends: NDArray[np.int64], last: NDArray[np.uint32], distinct_ends: NDArray[np.int64]
 ) -> None:
-    """Move the distinct ids of each group to the front, those of group g before kept[g]; they were before ends[g].
+    """Move the distinct ids of each group to its front: group g ended before ends[g], its distinct ids end before
+    distinct_ends[g].
 
-    last, of each id the group that met it last, is EMPTY at first."""
+    last: for each id, the last group that had it; EMPTY at first."""
     start = end = np.int64(0)
     for group in range(ends.shape[0]):
         for place in range(start, ends[group]):
-            one = ids[place]
-            # No branch: nobody can foretell whether an id was met.
-            ids[end] = one
-            end += np.int64(last[one] != group)
-            last[one] = group
+            id_ = ids[place]
+            # No branch: it could not be predicted.
+            ids[end] = id_
+            end += np.int64(last[id_] != group)
+            last[id_] = group
         start = ends[group]
-        kept[group] = end
+        distinct_ends[group] = end
 
 
 @kernel
 def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
-    """present[keys[k]] = 1."""
+    """Mark the keys that occur: present[keys[k]] = 1."""
     for position in range(keys.shape[0]):
         present[keys[position]] = 1
 
@@ -237,14 +240,15 @@ def mark(keys: Keys, present: NDArray[np.uint8]) -> None:
 def keys_within(
     keys: NDArray[np.uint32], first: np.uint32, count: np.uint32, rows: NDArray[np.int64], groups: NDArray[np.uint32]
 ) -> int:
-    """Rows of the keys in [first, first + count), ascending, and how far each key is from first; returns how many.
+    """Write the rows of the keys in [first, first + count), ascending, and each key's distance from first. Returns
+    their number.
 
-    rows and groups are as long as keys: places past the last row may be written."""
-    found = np.int64(0)
+    rows and groups are as long as keys: elements past the last row may be written."""
+    num_rows = np.int64(0)
     for row in range(keys.shape[0]):
         group = keys[row] - first
-        # No branch: nobody can foretell which keys are wanted.
-        rows[found] = row
-        groups[found] = group
-        found += np.int64(group < count)
-    return int(found)
+        # No branch: it could not be predicted.
+        rows[num_rows] = row
+        groups[num_rows] = group
+        num_rows += np.int64(group < count)
+    return int(num_rows)

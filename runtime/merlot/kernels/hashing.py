@@ -1,8 +1,8 @@
-"""XXH64, of fixed-width and of variable-width values, the bits that a hash sets in a blocked filter, keys of 128 bits.
+"""XXH64 of fixed-width and variable-width values, the bits of hashes in a blocked filter, and keys of 128 bits.
 
-With seed 0 it is the 64-bit hash of Parquet's Bloom filters: fast, well tried, and the same everywhere, since files
-keep its results. `xxh64` is its plain Python twin: for single constants, and for tests of the others. A primary key
-takes two hashes, of two seeds; no file keeps those.
+With seed 0 it is the 64-bit hash of Parquet's Bloom filters. It is fast, well tried, and the same everywhere, which
+matters because files store its results. `xxh64` is its plain Python twin, for single constants and for tests of the
+kernels. A primary key takes two hashes of two seeds; no file stores those.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ WORDS_PER_BLOCK: Final = 8
 SALTS: Final = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], np.uint64
 )
-"""Parquet's: one bit of each of a block's eight words."""
+"""Parquet's salts: one bit in each of a block's eight words."""
 
 
 def hash_fixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Hash of each value's eight bytes."""
+    """Hash each value's eight bytes."""
     mixed = values * _P2
     mixed = _rotated(mixed, 31) * _P1
     mixed ^= np.uint64((_PRIMES[4] + 8) & _MASK)
@@ -63,7 +63,7 @@ def _round(state: Any, lane: Any) -> Any:
 
 @kernel
 def _lane(data: Any, place: Any, num_bytes: Any) -> Any:
-    """So many bytes from `place` on as one number, the first lowest."""
+    """Return `num_bytes` bytes from `place` on as one little-endian number."""
     lane = np.uint64(0)
     for offset in range(num_bytes):
         lane |= np.uint64(data[place + offset]) << np.uint64(8 * offset)
@@ -75,15 +75,15 @@ def _hash_span(data: Any, start: Any, stop: Any, seed: Any) -> Any:
     place = start
     mixed = seed + _P5
     if stop - start >= 32:
-        one, two, three, four = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
+        first, second, third, fourth = seed + _P1 + _P2, seed + _P2, seed, seed - _P1
         while place + 32 <= stop:
-            one = _round(one, load_word(data, place))
-            two = _round(two, load_word(data, place + 8))
-            three = _round(three, load_word(data, place + 16))
-            four = _round(four, load_word(data, place + 24))
+            first = _round(first, load_word(data, place))
+            second = _round(second, load_word(data, place + 8))
+            third = _round(third, load_word(data, place + 16))
+            fourth = _round(fourth, load_word(data, place + 24))
             place += 32
-        mixed = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
-        for state in (one, two, three, four):
+        mixed = _rotate(first, 1) + _rotate(second, 7) + _rotate(third, 12) + _rotate(fourth, 18)
+        for state in (first, second, third, fourth):
             mixed = (mixed ^ _round(np.uint64(0), state)) * _P1 + _P4
     mixed += np.uint64(stop - start)
     while place + 8 <= stop:
@@ -102,14 +102,14 @@ def _hash_span(data: Any, start: Any, stop: Any, seed: Any) -> Any:
 
 @kernel
 def hash_spans(data: Any, offsets: Any, hashes: Any) -> None:
-    """Hash of each of data[offsets[k]:offsets[k + 1]]: bytes u8, offsets i64, hashes u64."""
+    """Hash each data[offsets[k]:offsets[k + 1]]: bytes u8, offsets i64, hashes u64."""
     for number in range(len(hashes)):
         hashes[number] = _hash_span(data, offsets[number], offsets[number + 1], np.uint64(0))
 
 
 @kernel
 def hash_spans_twice(data: Any, offsets: Any, seeds: Any, high: Any, low: Any) -> None:
-    """As `hash_spans`, with two seeds, u64: 128 bits of each span, high and low u64."""
+    """Hash spans as `hash_spans` does, with two seeds, u64: 128 bits of each span, high and low u64."""
     for number in range(len(high)):
         high[number] = _hash_span(data, offsets[number], offsets[number + 1], seeds[0])
         low[number] = _hash_span(data, offsets[number], offsets[number + 1], seeds[1])
@@ -145,10 +145,10 @@ def set_bits(hashes: Any, salts: Any, words: Any) -> None:
 
 
 @kernel
-def find_holders(hash_: Any, masks: Any, words: Any, starts: Any, num_blocks: Any, found: Any) -> None:
-    """Set found[k] to 1 where filter k has all of a hash's bits: `masks` are its eight words, u32.
+def find_holders(hash_: Any, masks: Any, words: Any, starts: Any, num_blocks: Any, matches: Any) -> None:
+    """Set matches[k] to 1 if filter k has all bits of a hash: `masks` are its eight words, u32.
 
-    starts and num_blocks: where each filter lies in `words`, u64, in blocks."""
+    words u32. starts and num_blocks u64, in blocks: where each filter lies in `words`."""
     high = hash_ >> np.uint64(32)
     for number in range(len(starts)):
         block = starts[number] + ((high * num_blocks[number]) >> np.uint64(32))
@@ -157,17 +157,17 @@ def find_holders(hash_: Any, masks: Any, words: Any, starts: Any, num_blocks: An
         while place < 8 and words[first + place] & masks[place]:
             place += 1
         if place == 8:
-            found[number] = 1
+            matches[number] = 1
 
 
 def masks_of(hash_: int) -> NDArray[np.uint32]:
-    """The bit of a hash in each word of its block."""
+    """Return the mask of a hash for each word of its block."""
     bits = [((hash_ & 0xFFFFFFFF) * int(salt) & 0xFFFFFFFF) >> 27 for salt in SALTS]
     return np.array([1 << bit for bit in bits], np.uint32)
 
 
 def xxh64(data: bytes, seed: int = 0) -> int:
-    """The hash of one value."""
+    """Hash one value."""
     p1, p2, p3, p4, p5 = _PRIMES
     place, mixed = 0, (seed + p5) & _MASK
     if len(data) >= 32:

@@ -1,7 +1,7 @@
 """HyperLogLog over raw values, as clearspring's stream-lib computes it: its murmur hashes, and registers by group.
 
-Hashes are 32 bits unsigned. A register is the greatest number of leading zeros, plus one, among the hashes that fall to
-it: the first log2m bits of a hash say to which.
+Hashes are 32 bits unsigned. The first log2m bits of a hash select its register. A register is the largest number of
+leading zeros, plus one, among the rest of its hashes.
 """
 
 import numpy as np
@@ -29,7 +29,7 @@ def _finished(hashed: np.uint32) -> np.uint32:
 
 @kernel
 def hash_longs(values: NDArray[np.int64], out: Hashes) -> None:
-    """`MurmurHash.hashLong` of each value; of floats, their bits are the value."""
+    """Hash each value as `MurmurHash.hashLong` does; floats are given by their bits."""
     for row in range(values.shape[0]):
         value = np.uint64(values[row])
         hashed = _mixed(np.uint32(value & np.uint64(0xFFFFFFFF)))
@@ -39,7 +39,8 @@ def hash_longs(values: NDArray[np.int64], out: Hashes) -> None:
 
 @kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
-    """`MurmurHash.hash` of each data[offsets[k] : offsets[k + 1]]; its last bytes are signed and count from the end."""
+    """Hash each data[offsets[k] : offsets[k + 1]] as `MurmurHash.hash` does: the last bytes are signed and count from
+    the end."""
     for row in range(out.shape[0]):
         start = offsets[row]
         stop = offsets[row + 1]
@@ -63,7 +64,7 @@ def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes)
 
 @kernel
 def offer(hashes: Hashes, groups: NDArray[np.uint32], log2m: int, registers: NDArray[np.uint8]) -> None:
-    """Take hashes into the registers (G << log2m,) of their groups."""
+    """Add hashes to the registers (G << log2m,) of their groups."""
     for row in range(hashes.shape[0]):
         place = (np.int64(groups[row]) << log2m) + (np.int64(hashes[row]) >> (32 - log2m))
         rank = rank_of(hashes[row], log2m)
@@ -73,7 +74,7 @@ def offer(hashes: Hashes, groups: NDArray[np.uint32], log2m: int, registers: NDA
 
 @kernel
 def rank_of(hashed: np.uint32, log2m: int) -> int:
-    """What a hash says to its register."""
+    """Return the rank of a hash: the number of leading zeros behind its first log2m bits, plus one."""
     rest = ((np.int64(hashed) << log2m) & 0xFFFFFFFF) | ((1 << (log2m - 1)) + 1)
     rank = 1
     while rest < 0x80000000:
@@ -84,6 +85,6 @@ def rank_of(hashed: np.uint32, log2m: int) -> int:
 
 @kernel
 def ranks(hashes: Hashes, log2m: int, out: NDArray[np.uint8]) -> None:
-    """`rank_of` each hash."""
+    """Write `rank_of` each hash."""
     for row in range(hashes.shape[0]):
         out[row] = rank_of(hashes[row], log2m)

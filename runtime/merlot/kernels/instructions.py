@@ -52,8 +52,8 @@ def _pairs_intrinsic(_context: Any, data: Any, place: Any, first: Any, gap: Any,
         def equal(place: Any, byte: Any) -> Any:
             bytes_ = builder.load(builder.bitcast(builder.gep(array.data, [place]), vector.as_pointer()))
             bytes_.align = 1
-            one = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.IntType(32)(0))
-            every = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64))
+            lane = builder.insert_element(ir.Constant(vector, ir.Undefined), byte, ir.IntType(32)(0))
+            every = builder.shuffle_vector(lane, lane, ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64))
             return builder.icmp_unsigned("==", bytes_, every)
 
         both = builder.and_(equal(begin, head), equal(builder.add(begin, distance), tail))
@@ -83,12 +83,12 @@ if cast(Any, numba.config).DISABLE_JIT:
         return int(word).bit_count()
 
     def load_word(data: Any, place: Any) -> Any:
-        """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
+        """Return data[place:place + 8], u8, as a little-endian u64. The caller guarantees that these bytes exist."""
         return data[place : place + 8].view("<u8")[0]
 
     def pairs(data: Any, place: Any, first: Any, gap: Any, last: Any) -> Any:
-        """A u64, bit k of which says whether data[place + k], of bytes, is first and data[place + gap + k] is last, for
-        each k < 64; the caller knows that there are as many."""
+        """Return a u64 whose bit k is set if data[place + k], u8, is first and data[place + gap + k] is last, for each
+        k < 64. The caller guarantees that these bytes exist."""
         both = (data[place : place + 64] == first) & (data[place + gap : place + gap + 64] == last)
         return np.packbits(both, bitorder="little").view("<u8")[0]
 
@@ -114,19 +114,19 @@ else:
 
     @kernel
     def load_word(data: Any, place: Any) -> Any:
-        """data[place:place + 8], of bytes, as a u64, the first lowest; the caller knows that there are as many."""
+        """Return data[place:place + 8], u8, as a little-endian u64. The caller guarantees that these bytes exist."""
         return _load(data, place)
 
     @kernel
     def pairs(data: Any, place: Any, first: Any, gap: Any, last: Any) -> Any:
-        """A u64, bit k of which says whether data[place + k], of bytes, is first and data[place + gap + k] is last, for
-        each k < 64; the caller knows that there are as many."""
+        """Return a u64 whose bit k is set if data[place + k], u8, is first and data[place + gap + k] is last, for each
+        k < 64. The caller guarantees that these bytes exist."""
         return _pairs(data, place, first, gap, last)
 
 
 @kernel
 def load_bytes(data: Any, start: Any, stop: Any) -> Any:
-    """data[start:stop], up to eight bytes, as a u64, the first lowest."""
+    """Return data[start:stop], up to eight bytes, as a little-endian u64."""
     word = np.uint64(0)
     for place in range(stop - start):
         word |= np.uint64(data[start + place]) << np.uint64(8 * place)

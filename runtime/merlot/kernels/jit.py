@@ -1,8 +1,8 @@
-"""The one door to numba: how every kernel is compiled.
+"""Compilation of kernels with numba: every kernel is compiled by the decorator of this module.
 
-`nogil`, so that segments of a query run side by side on the server's threads; never `parallel`, whose threads would
-fight the segment pool; kept on disk (`machine_code`), because a cold query must not wait seconds for LLVM. Under
-`NUMBA_DISABLE_JIT=1` kernels run as plain Python, for coverage and debuggers.
+Kernels are `nogil`, so that segments of a query run side by side on the server's threads. They are never `parallel`,
+whose threads would compete with the segment pool. They are kept on disk (`machine_code`), because a cold query must not
+wait seconds for LLVM. Under `NUMBA_DISABLE_JIT=1` kernels run as plain Python, for coverage and debuggers.
 
 Every compilation is counted and logged: on a server, after its start, there should be none.
 """
@@ -24,7 +24,7 @@ from merlot.kernels.machine_code import Code, types_of
 _LOG = logging.getLogger(__name__)
 
 IS_OFF: bool = bool(cast(Any, numba.config).DISABLE_JIT)
-"""Kernels are plain Python."""
+"""True if kernels run as plain Python."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,7 +41,7 @@ def kernel(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _compile_once(dispatcher: Any) -> None:
-    """Have one process compile what several need at a time; the others load it."""
+    """Let one process compile a kernel that several need at the same time; the others load it."""
     load_or_compile = dispatcher.compile
 
     def compile_or_wait(signature: Any) -> Any:
@@ -57,17 +57,17 @@ def _compile_once(dispatcher: Any) -> None:
 
 
 def _share_read_only(dispatcher: Any) -> None:
-    """Have arrays that may be written take the code of arrays that may not, where that was compiled.
+    """Let writable arrays use the code for read-only arrays, if that is compiled.
 
-    To numba they are two types, though their layout in memory and their machine code are the same: a kernel of four
-    arguments would be compiled up to sixteen times. Never the other way round: the code might write."""
+    To numba they are two types, though their memory layout and machine code are the same: a kernel of four arguments
+    would be compiled up to sixteen times. Read-only arrays never use the code for writable ones: it might write."""
     load_or_compile = dispatcher._compile_for_args
     shared: set[tuple[Any, ...]] = set()
-    """Types that take other types' code."""
+    """Types that use the code of other types."""
 
     def find(*arguments: Any, **named: Any) -> Any:
-        # Several threads may be here for the same types. Code that is listed for them twice is ambiguous to numba,
-        # which then asks here at every call, for a hundred times what the call takes.
+        # Several threads may be here for the same types. If code is listed for types twice, it is ambiguous to numba,
+        # which then asks here at every call: a hundred times the cost of the call.
         with compile_time.counted(), global_compiler_lock:
             given = tuple(dispatcher.typeof_pyval(argument) for argument in arguments)
             fitting = _fitting(dispatcher.overloads, given) or dispatcher._cache.fitting(given)
@@ -75,7 +75,7 @@ def _share_read_only(dispatcher: Any) -> None:
                 return load_or_compile(*arguments, **named)
             code = dispatcher.compile(fitting)
             if fitting != given and given not in shared:
-                dispatcher._insert([one._code for one in given], code, False)
+                dispatcher._insert([type_._code for type_ in given], code, False)
                 shared.add(given)
             return code
 
@@ -83,21 +83,23 @@ def _share_read_only(dispatcher: Any) -> None:
 
 
 def _fitting(every: Iterable[tuple[Any, ...]], given: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Types whose code takes arguments of the given ones: these themselves, if they are among them."""
-    found = [known for known in list(every) if len(known) == len(given) and all(map(_takes, known, given))]
-    return given if given in found else next(iter(found), None)
+    """Return compiled types whose code takes arguments of the given types; the given types if they are among them."""
+    matches = [
+        compiled for compiled in list(every) if len(compiled) == len(given) and all(map(_takes, compiled, given))
+    ]
+    return given if given in matches else next(iter(matches), None)
 
 
-def _takes(known: Any, given: Any) -> bool:
-    """Whether code for a type serves another."""
-    if known == given:
+def _takes(compiled: Any, given: Any) -> bool:
+    """Return True if code for one type takes arguments of another."""
+    if compiled == given:
         return True
-    is_array = isinstance(known, types.Array) and isinstance(given, types.Array)
-    return is_array and given.mutable and known == given.copy(readonly=True)
+    is_array = isinstance(compiled, types.Array) and isinstance(given, types.Array)
+    return is_array and given.mutable and compiled == given.copy(readonly=True)
 
 
 class _Compilations(event.Listener):
-    """Counts what LLVM is asked for; code that is loaded from disk is none of it."""
+    """Counter of what LLVM is asked to compile. Code that is loaded from disk does not count."""
 
     def on_start(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
@@ -116,7 +118,7 @@ cast(Any, event).register("numba:compile", _Compilations())
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A view that looks like a segment's column, so that a kernel is compiled for those alone."""
+    """Return a read-only view, as a segment's column is, so that a kernel is compiled for read-only arrays alone."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view

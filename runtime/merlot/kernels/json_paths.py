@@ -1,6 +1,7 @@
-"""What definite paths find in JSON texts, a column at once, without objects of Python.
+"""Kernels that find the values of definite paths in JSON texts, a column at once, without Python objects.
 
-As `kernels.json_scan`, they leave what they are not sure of to a reader that takes one text at a time."""
+Like `kernels.json_scan`, they leave texts that they are unsure of to a reader of single texts.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from merlot.kernels.json_scan import (
 )
 
 NAME = -1
-"""In place of the place in a list: a step by name."""
+"""Step by name, in place of an element's position."""
 _UNSURE = -1
 
 
@@ -43,10 +44,11 @@ def find_at(
 ) -> int:
     """Find the value at a path in each text.
 
-    data, offsets: UTF-8, text i is data[offsets[i]:offsets[i + 1]]. Step s goes to an element, places[s], counted from
-    0, or if that is NAME to the key names[name_starts[s]:name_starts[s + 1]]; of keys that are there twice to the last.
-    Out, for each text: begins and lengths of values (of strings what is between the quotes), kinds as of `json_scan`;
-    texts that are no JSON have ABSENT, or status 1, as all have that are left to others. Returns how many those are."""
+    data, offsets: UTF-8, text i is data[offsets[i]:offsets[i + 1]]. Step s goes to the element places[s], counted from
+    0. If places[s] is NAME, it goes to the key names[name_starts[s]:name_starts[s + 1]], the last one if a key is
+    repeated. Out, for each text: begins and lengths of values (for strings, of the part between the quotes), and kinds
+    as of `json_scan`. Texts that are no JSON have ABSENT, or status 1, as all texts that are left to the other reader.
+    Returns the number of those."""
     num_unsure = 0
     for row in range(len(offsets) - 1):
         begin, end, kind = _walk(data, int(offsets[row]), int(offsets[row + 1]), names, name_starts, places)
@@ -63,7 +65,7 @@ def find_at(
 
 @kernel
 def _walk(data: Bytes, start: int, end: int, names: Bytes, name_starts: Longs, places: Longs) -> tuple[int, int, int]:
-    """Where the value at the path begins and ends, and its kind; begin is -1 if unsure."""
+    """Return begin, end and kind of the value at the path; begin is -1 if unsure."""
     begin = after_blanks(data, start, end)
     stop, kind = _value_end(data, begin, end) if len(places) == 0 else (end, NESTED)
     if stop < 0 or (len(places) == 0 and after_blanks(data, stop, end) != end):
@@ -71,7 +73,7 @@ def _walk(data: Bytes, start: int, end: int, names: Bytes, name_starts: Longs, p
     for step in range(len(places)):
         is_name = places[step] == NAME
         if begin >= stop or data[begin] != (OPEN if is_name else OPEN_LIST):
-            # What lies around it was checked; a text that is no JSON at all has no value there either.
+            # The steps before checked the text around it. A text that is no JSON at all has no value there either.
             return begin, begin, ABSENT
         if is_name:
             begin, stop, kind, after = _member(data, begin, stop, names, name_starts[step], name_starts[step + 1])
@@ -86,7 +88,7 @@ def _walk(data: Bytes, start: int, end: int, names: Bytes, name_starts: Longs, p
 
 @kernel
 def _value_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The end of the value at `at`, all of it checked, and its kind; -1: unsure."""
+    """Check the whole value at `at`; return its end and its kind. End -1: unsure."""
     if at < end and (data[at] == OPEN or data[at] == OPEN_LIST):
         return nested_end(data, at, end), NESTED
     return plain_end(data, at, end)
@@ -94,12 +96,12 @@ def _value_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _member(data: Bytes, at: int, end: int, names: Bytes, first: int, last: int) -> tuple[int, int, int, int]:
-    """Where the value of a key begins and ends and its kind, of the object at `at`, and the end of the object, all of
-    it checked; that is -1 if unsure."""
-    begin, stop, found = at, at, ABSENT
+    """Check the whole object at `at`; return begin, end and kind of a key's value, and the object's end. Object's end
+    -1: unsure."""
+    begin, stop, match_kind = at, at, ABSENT
     at = after_blanks(data, at + 1, end)
     if at < end and data[at] == CLOSE:
-        return begin, stop, found, at + 1
+        return begin, stop, match_kind, at + 1
     while at < end and data[at] == QUOTE:
         key = at + 1
         close, is_escaped = string_end(data, key, end)
@@ -114,10 +116,10 @@ def _member(data: Bytes, at: int, end: int, names: Bytes, first: int, last: int)
         if at < 0:
             break
         if _is_same(data, key, close, names, first, last):
-            begin, stop, found = value, at, kind
+            begin, stop, match_kind = value, at, kind
         at = after_blanks(data, at, end)
         if at < end and data[at] == CLOSE:
-            return begin, stop, found, at + 1
+            return begin, stop, match_kind, at + 1
         if at >= end or data[at] != COMMA:
             break
         at = after_blanks(data, at + 1, end)
@@ -126,11 +128,11 @@ def _member(data: Bytes, at: int, end: int, names: Bytes, first: int, last: int)
 
 @kernel
 def _element(data: Bytes, at: int, end: int, place: int) -> tuple[int, int, int, int]:
-    """As `_member`, of an element of the list at `at`."""
-    begin, stop, found = at, at, ABSENT
+    """Return what `_member` does, for an element of the list at `at`."""
+    begin, stop, match_kind = at, at, ABSENT
     at = after_blanks(data, at + 1, end)
     if at < end and data[at] == CLOSE_LIST:
-        return begin, stop, found, at + 1
+        return begin, stop, match_kind, at + 1
     number = 0
     while True:
         value = at
@@ -138,11 +140,11 @@ def _element(data: Bytes, at: int, end: int, place: int) -> tuple[int, int, int,
         if at < 0:
             break
         if number == place:
-            begin, stop, found = value, at, kind
+            begin, stop, match_kind = value, at, kind
         number += 1
         at = after_blanks(data, at, end)
         if at < end and data[at] == CLOSE_LIST:
-            return begin, stop, found, at + 1
+            return begin, stop, match_kind, at + 1
         if at >= end or data[at] != COMMA:
             break
         at = after_blanks(data, at + 1, end)

@@ -1,7 +1,7 @@
-"""Kernels that find the values of JSON objects, a batch of messages at once, without objects of Python.
+"""Kernels that find the values of JSON objects, a batch of messages at once, without Python objects.
 
-They take what nearly all messages are: objects in UTF-8 whose keys are plain. What they are not sure of, right or
-wrong, they leave to the reader that takes one message at a time: `status` tells which.
+They read what nearly all messages are: objects in UTF-8 with plain keys. Messages that they are unsure of, right or
+wrong, are marked in `status` and left to the reader of single messages.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ WORD: true or false."""
 
 MAX_DEPTH = 60
 MAX_DIGITS, MAX_EXPONENT_DIGITS = 200, 2
-"""Before the point, and of the exponent: doubles hold such numbers, and some readers take no others."""
+"""Most digits before the point, and of the exponent: doubles hold such numbers, and some readers accept no others."""
 GUESSES = 256
 QUOTE, BACKSLASH, COMMA, COLON = 34, 92, 44, 58
 OPEN, CLOSE, OPEN_LIST, CLOSE_LIST = 123, 125, 91, 93
@@ -30,7 +30,7 @@ _WORDS = np.frombuffer(b"truefalsenull", np.uint8)
 
 @kernel
 def after_blanks(data: Bytes, at: int, end: int) -> int:
-    """The first byte from `at` that is no blank."""
+    """Return the position of the first byte from `at` on that is not blank."""
     while at < end and (data[at] == 32 or data[at] == 10 or data[at] == 13 or data[at] == 9):
         at += 1
     return at
@@ -38,7 +38,7 @@ def after_blanks(data: Bytes, at: int, end: int) -> int:
 
 @kernel
 def string_end(data: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """The closing quote of the string that begins behind the quote before `at`, and whether it has backslashes; -1:
+    """Return the closing quote of the string whose opening quote is before `at`, and whether it has backslashes; -1:
     unsure."""
     is_escaped = False
     while at < end:
@@ -62,7 +62,7 @@ def string_end(data: Bytes, at: int, end: int) -> tuple[int, bool]:
 
 @kernel
 def _digits(data: Bytes, at: int, end: int) -> int:
-    """The first byte from `at` that is no digit."""
+    """Return the position of the first byte from `at` on that is not a digit."""
     while at < end and _ZERO <= data[at] <= _NINE:
         at += 1
     return at
@@ -70,7 +70,7 @@ def _digits(data: Bytes, at: int, end: int) -> int:
 
 @kernel
 def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The end of the number at `at`, and its kind; -1: unsure."""
+    """Return the end of the number at `at`, and its kind; end -1: unsure."""
     is_negative = at < end and data[at] == _MINUS
     if is_negative:
         at += 1
@@ -99,7 +99,7 @@ def _number(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def _word(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The end of true, false or null at `at`, and its kind; -1: unsure."""
+    """Return the end of true, false or null at `at`, and its kind; end -1: unsure."""
     begin, length, kind = 0, 4, WORD
     if data[at] == 102:
         begin, length = 4, 5
@@ -115,7 +115,7 @@ def _word(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def plain_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The end of a value that is no object and no list, and its kind; -1: unsure."""
+    """Return the end of a value that is neither object nor list, and its kind; end -1: unsure."""
     if at >= end:
         return -1, NULL
     byte = data[at]
@@ -133,8 +133,9 @@ def plain_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @kernel
 def nested_end(data: Bytes, at: int, end: int) -> int:
-    """The end of the object or list at `at`, all of it checked; -1: unsure. `levels` has a bit per open one: 1 for an
-    object."""
+    """Check the whole object or list at `at` and return its end; -1: unsure.
+
+    `levels` has a bit for each open one: 1 for an object."""
     levels = np.uint64(0)
     depth = 0
     wants_value = True
@@ -185,7 +186,7 @@ def nested_end(data: Bytes, at: int, end: int) -> int:
 
 @kernel
 def after_key(data: Bytes, at: int, end: int) -> int:
-    """The first byte behind the colon of the key at `at`; -1: unsure."""
+    """Return the position behind the colon of the key at `at`; -1: unsure."""
     if at >= end or data[at] != QUOTE:
         return -1
     close, _ = string_end(data, at + 1, end)
@@ -199,7 +200,7 @@ def after_key(data: Bytes, at: int, end: int) -> int:
 
 @kernel
 def _is_utf8(data: Bytes, at: int, end: int) -> bool:
-    """Whether the bytes are well-formed UTF-8 (Unicode 15, table 3-7)."""
+    """Return True if the bytes are well-formed UTF-8 (Unicode 15, table 3-7)."""
     while at < end:
         byte = data[at]
         if byte < 0x80:
@@ -233,8 +234,8 @@ def _is_utf8(data: Bytes, at: int, end: int) -> bool:
 
 @kernel
 def _find(data: Bytes, at: int, length: int, names: Bytes, name_starts: Longs) -> int:
-    """The name that a key is, -1: none, -2: one that differs by case alone."""
-    found = -1
+    """Return the number of the name that a key equals; -1: none, -2: a name that differs only by case."""
+    match = -1
     for name in range(len(name_starts) - 1):
         start = name_starts[name]
         if name_starts[name + 1] - start != length:
@@ -254,8 +255,8 @@ def _find(data: Bytes, at: int, length: int, names: Bytes, name_starts: Longs) -
         if is_same:
             return name
         if is_alike:
-            found = -2
-    return found
+            match = -2
+    return match
 
 
 @kernel
@@ -271,9 +272,9 @@ def find_values(
 ) -> int:
     """Find the values of wanted keys in messages.
 
-    data: the messages, message i is data[starts[i]:starts[i + 1]]. names: wanted keys, as text, in the same form. Out,
-    of shape (keys, messages): begins and lengths of values (of strings what is between the quotes), kinds (ABSENT on
-    entry). status: 1 for messages that are left to others. Returns how many those are."""
+    data: the messages; message i is data[starts[i]:starts[i + 1]]. names: wanted keys, as text, in the same form. Out,
+    of shape (keys, messages): begins and lengths of values (for strings, of the part between the quotes), kinds (ABSENT
+    on entry). status: 1 for messages that are left to the other reader. Returns the number of those."""
     guesses = np.full(GUESSES, -1, np.int64)
     num_unsure = 0
     for row in range(len(starts) - 1):
@@ -373,8 +374,9 @@ def copy_texts(
     offsets: NDArray[np.int32],
     out: Bytes,
 ) -> int:
-    """Texts of one key, one after the other: `offsets` (rows + 1) and `out` as Arrow has them. A string's escapes are
-    undone. `out` has room for all lengths."""
+    """Copy the texts of one key, one after the other, to `offsets` (rows + 1) and `out`, as Arrow has them.
+
+    Escapes in strings are undone. `out` has room for all lengths. Returns the number of bytes."""
     used = 0
     for row in range(len(begins)):
         offsets[row] = used
@@ -401,7 +403,7 @@ def copy_texts(
 
 @kernel
 def read_integers(data: Bytes, begins: Longs, lengths: NDArray[np.int32], kinds: NDArray[np.uint8], out: Longs) -> int:
-    """The integers of one key, 0 where there is none; 1 if a value is of another kind, which ends it."""
+    """Read the integers of one key, 0 where there is none. Stop and return 1 at a value of another kind, else 0."""
     for row in range(len(begins)):
         kind = kinds[row]
         if kind <= NULL:
@@ -428,8 +430,8 @@ _POWERS = np.array([10.0**power for power in range(23)])
 def read_doubles(
     data: Bytes, begins: Longs, lengths: NDArray[np.int32], kinds: NDArray[np.uint8], out: NDArray[np.float64]
 ) -> int:
-    """The numbers of one key, 0 where there is none; 1 if a value is of another kind, or one that takes more than one
-    exact division to read (more than 15 digits, or more than 22 after the point), which ends it."""
+    """Read the numbers of one key, 0 where there is none. Stop and return 1 at a value that takes more than one exact
+    division to read (an exponent or more than 15 digits) or is of another kind, else 0."""
     for row in range(len(begins)):
         kind = kinds[row]
         if kind <= NULL:

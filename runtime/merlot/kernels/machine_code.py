@@ -1,13 +1,13 @@
-"""Keep machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
+"""Machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
 
 A name contains a digest of the kernel's bytecode, of the constants that it uses, and of the kernels that it calls. So a
-changed comment or a copy of the sources makes no code stale, and any number of processes may write: two files of one
-name have the same content, and each appears whole. numba's own cache keeps an index per function that each process
-rewrites, compares whole files, and does not read a folder that it may not write to.
+changed comment or a copy of the sources makes no code stale. Any number of processes may write: two files of one name
+have the same content, and each appears whole. numba's own cache keeps an index per function that each process rewrites,
+compares whole files, and does not read a folder that it may not write to.
 
-Code is read from the folder that comes with the package and from one that can be written to; often they are the same.
-What comes with a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`).
-Any thread.
+Code is read from the folder that comes with the package and from a folder that can be written to; often they are the
+same. Code of a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`). Any
+thread.
 """
 
 import fcntl
@@ -38,15 +38,15 @@ _SERIALIZE: Any = serialize
 _SIGNATURES: Any = sigutils
 
 SHIPPED = Path(__file__).parent / "compiled"
-"""Beside the sources: of a wheel or an image, and of a checkout."""
+"""Folder beside the sources, in a wheel, an image and a checkout."""
 SUFFIX = ".nbc"
 PATIENCE_S = 5.0
-"""Longest wait for a process that compiles the same kernel; one of low priority may take minutes."""
+"""Longest wait for a process that compiles the same kernel; a process of low priority may take minutes."""
 POLL_S = 0.01
 
 
 class Code:
-    """The cache of one kernel, by the protocol of numba's own caches."""
+    """Cache of one kernel, by the protocol of numba's own caches."""
 
     def __init__(self, dispatcher: Any) -> None:
         self._dispatcher = dispatcher
@@ -54,7 +54,7 @@ class Code:
 
     @property
     def cache_path(self) -> str:
-        """The folder that new code is written to."""
+        """Folder that new code is written to."""
         return str(self._folder().path)
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
@@ -76,12 +76,12 @@ class Code:
         """Find types whose code is on disk and takes arguments of the given types; the given types if they are there.
 
         Code for read-only arrays takes writable ones, never the other way round."""
-        found = self._fitting(given)
-        if found is None:
+        match = self._fitting(given)
+        if match is None:
             for folder in self._folders():
                 folder.look()
-            found = self._fitting(given)
-        return found
+            match = self._fitting(given)
+        return match
 
     def _fitting(self, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if self.has(given):
@@ -89,24 +89,24 @@ class Code:
         prefix, wanted = self._prefix(given), _read_only_bits(given)
         for folder in self._folders():
             for name in folder.starting_with(prefix):
-                known = int(name[len(prefix) : -len(SUFFIX)], 16)
-                if known & wanted == wanted:
-                    return _with_read_only(given, known)
+                bits = int(name[len(prefix) : -len(SUFFIX)], 16)
+                if bits & wanted == wanted:
+                    return _with_read_only(given, bits)
         return None
 
     def has(self, given: tuple[Any, ...]) -> bool:
-        """Say whether there is code for exactly these types."""
+        """Return True if there is code for exactly these types."""
         name = self.name(given)
         return any(folder.has(name) for folder in self._folders())
 
     @contextmanager
     def alone(self, given: tuple[Any, ...], *, waits: bool = True) -> Iterator[bool]:
-        """Try to become the only process that compiles for these types; yields whether that worked."""
+        """Try to become the only process that compiles for these types; yields True if that worked."""
         with self._folder().locked(self.name(given), PATIENCE_S if waits else 0.0) as is_locked:
             yield is_locked
 
     def name(self, given: tuple[Any, ...]) -> str:
-        """The name of the file for some types."""
+        """Return the name of the file for some types."""
         return f"{self._prefix(given)}{_read_only_bits(given):x}{SUFFIX}"
 
     def _prefix(self, given: tuple[Any, ...]) -> str:
@@ -134,7 +134,7 @@ class Code:
 
 
 class Folder:
-    """A folder of code for one processor, one Python and one numba."""
+    """Folder of code for one processor, one Python and one numba."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,14 +144,14 @@ class Folder:
         self.look()
 
     def look(self) -> None:
-        """List the files anew: other processes write too."""
+        """List the files again: other processes write too."""
         try:
             self._names = {name for name in os.listdir(self.path) if name.endswith(SUFFIX)}
         except OSError:
             self._names = set()
 
     def has(self, name: str) -> bool:
-        """Say whether the file was there at the last look."""
+        """Return True if the file was there at the last look."""
         return name in self._names
 
     def starting_with(self, prefix: str) -> list[str]:
@@ -180,7 +180,7 @@ class Folder:
 
     @contextmanager
     def locked(self, name: str, patience_s: float) -> Iterator[bool]:
-        """Lock a name among processes; yields whether that worked in time. Each name is a byte of one lock file."""
+        """Lock a name among processes; yields True if that worked in time. Each name is a byte of one lock file."""
         place = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
         file, is_locked = self._lock_file(), False
         if file is not None:
@@ -192,7 +192,7 @@ class Folder:
                 fcntl.lockf(file, fcntl.LOCK_UN, 1, place)
 
     def _make(self) -> None:
-        # Only once: a checkout that has been deleted must not come back.
+        # Only once: a deleted checkout must not come back.
         if not self._is_made:
             self.path.mkdir(parents=True, exist_ok=True)
             self._is_made = True
@@ -223,14 +223,14 @@ def _lock(file: int, place: int, patience_s: float) -> bool:
 
 @cache
 def _folders(named: str, shipped: Path, target: str, *common: str) -> tuple[Folder, ...]:
-    """The folders to read from; the first is written to. Code that is shipped may be for a common processor."""
+    """Return the folders to read from; the first is also written to. Shipped code may be for a common processor."""
     if named:
         roots = [Path(named), shipped]
     elif os.access(shipped if shipped.exists() else shipped.parent, os.W_OK):
         roots = [shipped]
     else:
         roots = [Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "merlot" / "kernels", shipped]
-    return tuple(Folder(place) for place in (*(root / target for root in roots), *(shipped / one for one in common)))
+    return tuple(Folder(place) for place in (*(root / target for root in roots), *(shipped / name for name in common)))
 
 
 @cache
@@ -250,20 +250,20 @@ def _target(triple: str, name: str, features: str) -> str:
 
 
 def types_of(signature: Any) -> tuple[Any, ...]:
-    """The types of the arguments of a numba signature, in any of its forms."""
+    """Return the argument types of a numba signature, in any of its forms."""
     arguments, _ = _SIGNATURES.normalize_signature(signature)
     return tuple(arguments)
 
 
 def _read_only_bits(given: tuple[Any, ...]) -> int:
-    """Bit k is set if argument k is a read-only array."""
-    return sum(1 << place for place, one in enumerate(given) if isinstance(one, types.Array) and not one.mutable)
+    """Return a number whose bit k is set if argument k is a read-only array."""
+    return sum(1 << index for index, type_ in enumerate(given) if isinstance(type_, types.Array) and not type_.mutable)
 
 
 def _with_read_only(given: tuple[Any, ...], bits: int) -> tuple[Any, ...]:
     return tuple(
-        one.copy(readonly=True) if isinstance(one, types.Array) and bits >> place & 1 else one
-        for place, one in enumerate(given)
+        type_.copy(readonly=True) if isinstance(type_, types.Array) and bits >> index & 1 else type_
+        for index, type_ in enumerate(given)
     )
 
 
@@ -271,15 +271,15 @@ def _with_read_only(given: tuple[Any, ...], bits: int) -> tuple[Any, ...]:
 def _digest_of(dispatcher: Any) -> str:
     """Digest the inputs of a kernel's code, including the kernels that it calls."""
     function = dispatcher.py_func
-    found = hashlib.sha256(repr(sorted(dispatcher.targetoptions.items())).encode())
+    digest = hashlib.sha256(repr(sorted(dispatcher.targetoptions.items())).encode())
     for fact in _facts(function.__code__, function.__doc__):
-        found.update(fact.encode() + b"\0")
+        digest.update(fact.encode() + b"\0")
     for name in sorted(set(function.__code__.co_names)):
         if name in function.__globals__:
-            found.update(f"{name}={_described(function.__globals__[name])}".encode() + b"\0")
+            digest.update(f"{name}={_described(function.__globals__[name])}".encode() + b"\0")
     for cell in function.__closure__ or ():
-        found.update(_described(cell.cell_contents).encode() + b"\0")
-    return found.hexdigest()
+        digest.update(_described(cell.cell_contents).encode() + b"\0")
+    return digest.hexdigest()
 
 
 def _facts(code: CodeType, doc: str | None) -> Iterator[str]:
@@ -306,7 +306,8 @@ def _described(value: Any) -> str:
 
 @cache
 def _file_digest(module: str) -> str:
-    """Digest a module of this package: numba compiles its functions, and a kernel's bytecode only names them."""
+    """Digest a module of this package. A kernel's bytecode only names the module's functions, but numba compiles
+    them."""
     file = getattr(sys.modules.get(module), "__file__", None)
     is_ours = module.partition(".")[0] == __name__.partition(".")[0]
     return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and is_ours else module

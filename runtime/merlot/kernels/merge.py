@@ -1,8 +1,8 @@
-"""Rows of several segments brought together: buffers of many small ones, gathers of lists, hashes of rows.
+"""Rows of several segments brought together: numbers of many small parts, gathers of lists, hashes of rows.
 
-Of many segments, parts lie side by side in bytes, and at least 16 more bytes behind them, so that pairs of words are
-loaded without a branch. Part k starts at byte starts[k] and holds the rows [ends[k], ends[k + 1]) as numbers of
-widths[k] bits, FORMAT.md §4.1: plain arrays are such numbers of 8 to 64 bits.
+The parts of many segments lie in one buffer. At least 16 more bytes follow them, so that pairs of words are loaded
+without a branch. Part k starts at byte starts[k] and holds the rows [ends[k], ends[k + 1]) as numbers of widths[k]
+bits, FORMAT.md §4.1: plain arrays are such numbers of 8 to 64 bits.
 """
 
 from typing import Any
@@ -22,13 +22,13 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 @kernel
 def _mask(width: int) -> np.uint64:
-    """So many low bits."""
+    """Return a mask of the `width` lowest bits."""
     return np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width) if width else np.uint64(0)
 
 
 @kernel
 def _number(data: NDArray[np.uint8], start: int, bit: int, mask: np.uint64) -> np.uint64:
-    """The number at a bit of the part that starts at a byte. Branch-free, as `bits.unpack`."""
+    """Return the number at bit `bit` of the part that starts at byte `start`. Branch-free, as `bits.unpack`."""
     place = start + ((bit >> 6) << 3)
     shift = np.uint64(bit & 63)
     low = np.uint64(load_word(data, place)) >> shift
@@ -40,7 +40,7 @@ def _number(data: NDArray[np.uint8], start: int, bit: int, mask: np.uint64) -> n
 def unpack_parts(
     data: NDArray[np.uint8], starts: Places, widths: Places, bases: Places, ends: Places, out: Array
 ) -> None:
-    """Numbers of all parts, to each of part k bases[k] added; widths 0..64; out (ends[-1],) integers, written."""
+    """Write the numbers of all parts, bases[k] added to those of part k; widths 0..64; out (ends[-1],) integers."""
     for part in range(starts.shape[0]):
         start, width, first = starts[part], widths[part], ends[part]
         mask, base = _mask(width), np.uint64(bases[part])
@@ -58,10 +58,10 @@ def map_parts(
     table: Array,
     out: Array,
 ) -> bool:
-    """Dict ids of all parts by a dictionary of all: out[row] = table[firsts[k] + id], (ends[-1],), written.
+    """Map each part's dict ids to those of a common dictionary: out[row] = table[firsts[k] + id], (ends[-1],), written.
 
     Part k has firsts[k + 1] - firsts[k] entries. A width below 0: runs, each entry's first row and one past the last.
-    False if an id is none of them or runs are not those of all rows; then what is in `out` means nothing."""
+    Returns False if an id is out of range or runs do not cover all rows; then the contents of `out` mean nothing."""
     for part in range(starts.shape[0]):
         start, width, first, last = starts[part], widths[part], ends[part], ends[part + 1]
         entry, entries = firsts[part], firsts[part + 1] - firsts[part]
@@ -69,20 +69,20 @@ def map_parts(
             if not _map_runs(data, start, table[entry : entry + entries], out[first:last]):
                 return False
             continue
-        mask, known, largest = _mask(width), np.uint64(entries), np.uint64(0)
+        mask, bound, largest = _mask(width), np.uint64(entries), np.uint64(0)
         for position in range(last - first):
-            found = _number(data, start, position * width, mask)
-            largest = max(largest, found)
-            if found < known:
-                out[first + position] = table[entry + np.int64(found)]
-        if largest >= known:
+            dict_id = _number(data, start, position * width, mask)
+            largest = max(largest, dict_id)
+            if dict_id < bound:
+                out[first + position] = table[entry + np.int64(dict_id)]
+        if largest >= bound:
             return False
     return True
 
 
 @kernel
 def _map_runs(data: NDArray[np.uint8], start: int, table: Array, out: Array) -> bool:
-    """As `map_parts`, of one part of runs."""
+    """Map the dict ids of one part of runs, as `map_parts` does."""
     row, low_half = np.int64(0), np.uint64(0xFFFFFFFF)
     if np.uint64(load_word(data, start)) & low_half:
         return False
@@ -99,7 +99,7 @@ def _map_runs(data: NDArray[np.uint8], start: int, table: Array, out: Array) -> 
 
 @kernel
 def take_lists(values: Array, offsets: NDArray[np.int64], rows: Rows, ends: NDArray[np.int64], out: Array) -> None:
-    """Values of the lists at `rows`, one list after another.
+    """Write the values of the lists at `rows`, one list after another.
 
     offsets (N + 1,); ends (len(rows) + 1,) offsets of the result; out (ends[-1],), written"""
     for position in range(rows.shape[0]):
@@ -111,7 +111,7 @@ def take_lists(values: Array, offsets: NDArray[np.int64], rows: Rows, ends: NDAr
 
 @kernel
 def hash_numbers(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    """A hash of each number; the finalizer of MurmurHash3."""
+    """Hash each number with the finalizer of MurmurHash3."""
     for position in range(values.shape[0]):
         mixed = values[position]
         mixed ^= mixed >> np.uint64(33)
@@ -123,7 +123,7 @@ def hash_numbers(values: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
 
 @kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.uint64]) -> None:
-    """A hash of each string data[offsets[k] : offsets[k + 1]]; FNV-1a, mixed once more."""
+    """Hash each string data[offsets[k] : offsets[k + 1]] with FNV-1a, mixed once more."""
     for position in range(out.shape[0]):
         mixed = np.uint64(0xCBF29CE484222325)
         for place in range(offsets[position], offsets[position + 1]):
@@ -134,7 +134,7 @@ def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray
 
 @kernel
 def hash_lists(hashes: NDArray[np.uint64], offsets: NDArray[np.int64], out: NDArray[np.uint64]) -> None:
-    """A hash of each list from those of its elements; the order matters."""
+    """Hash each list from the hashes of its elements; their order matters."""
     for position in range(out.shape[0]):
         mixed = np.uint64(offsets[position + 1] - offsets[position])
         for place in range(offsets[position], offsets[position + 1]):
@@ -145,7 +145,7 @@ def hash_lists(hashes: NDArray[np.uint64], offsets: NDArray[np.int64], out: NDAr
 
 @kernel
 def add_hashes(hashes: NDArray[np.uint64], out: NDArray[np.uint64]) -> None:
-    """out[k] becomes a hash of it and hashes[k]."""
+    """Replace out[k] by a hash of it and hashes[k]."""
     for position in range(out.shape[0]):
         mixed = (out[position] ^ hashes[position]) * _MIX
         out[position] = mixed ^ (mixed >> np.uint64(32))

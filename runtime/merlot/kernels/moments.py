@@ -17,7 +17,7 @@ Doubles = NDArray[np.float64]
 
 @kernel
 def add_one(groups: Groups, values: Doubles, state: Doubles) -> None:
-    """Take values into state (G, 3)."""
+    """Add values to the states (G, 3) of their groups."""
     for row in range(groups.shape[0]):
         group = groups[row]
         count = state[group, 0] + 1.0
@@ -30,7 +30,7 @@ def add_one(groups: Groups, values: Doubles, state: Doubles) -> None:
 
 @kernel
 def merge_one(groups: Groups, others: Doubles, state: Doubles) -> None:
-    """Take states (N, 3) into state (G, 3)."""
+    """Merge states (N, 3) into the states (G, 3) of their groups."""
     for row in range(groups.shape[0]):
         theirs = others[row, 0]
         if theirs == 0.0:
@@ -46,7 +46,7 @@ def merge_one(groups: Groups, others: Doubles, state: Doubles) -> None:
 
 @kernel
 def add_two(groups: Groups, first: Doubles, second: Doubles, state: Doubles) -> None:
-    """Take pairs of values into state (G, 6)."""
+    """Add pairs of values to the states (G, 6) of their groups."""
     for row in range(groups.shape[0]):
         group = groups[row]
         count = state[group, 0] + 1.0
@@ -64,7 +64,7 @@ def add_two(groups: Groups, first: Doubles, second: Doubles, state: Doubles) -> 
 
 @kernel
 def merge_two(groups: Groups, others: Doubles, state: Doubles) -> None:
-    """Take states (N, 6) into state (G, 6)."""
+    """Merge states (N, 6) into the states (G, 6) of their groups."""
     for row in range(groups.shape[0]):
         theirs = others[row, 0]
         if theirs == 0.0:
@@ -89,7 +89,7 @@ def merge_two(groups: Groups, others: Doubles, state: Doubles) -> None:
 
 @kernel
 def add_four(groups: Groups, values: Doubles, state: Doubles) -> None:
-    """Take values into state (G, 5)."""
+    """Add values to the states (G, 5) of their groups."""
     for row in range(groups.shape[0]):
         group = groups[row]
         before = state[group, 0]
@@ -109,7 +109,7 @@ def add_four(groups: Groups, values: Doubles, state: Doubles) -> None:
 
 @kernel
 def merge_four(groups: Groups, others: Doubles, state: Doubles) -> None:
-    """Take states (N, 5) into state (G, 5)."""
+    """Merge states (N, 5) into the states (G, 5) of their groups."""
     for row in range(groups.shape[0]):
         theirs = others[row, 0]
         if theirs == 0.0:

@@ -1,4 +1,4 @@
-"""Kafka's murmur2 over many strings: what most partitioned tables go by."""
+"""Kafka's murmur2 over many strings, by which most partitioned tables are partitioned."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,7 @@ _SEED = np.uint32(0x9747B28C)
 
 @kernel
 def murmur2(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: NDArray[np.uint32]) -> None:
-    """The hash of each string data[offsets[k] : offsets[k + 1]], its 32 bits unsigned; out (len(offsets) - 1,)."""
+    """Hash each string data[offsets[k] : offsets[k + 1]], 32 bits unsigned; out (len(offsets) - 1,)."""
     for position in range(out.shape[0]):
         start = offsets[position]
         stop = offsets[position + 1]

@@ -12,7 +12,7 @@ from merlot.kernels.jit import kernel
 
 SEED: Final = 9_001
 SEED_HASH: Final = 0x93CC
-"""What sketches say of the seed that they were made with."""
+"""Seed hash that sketches store: it identifies the seed that they were made with."""
 
 Hashes = NDArray[np.uint64]
 
@@ -38,7 +38,7 @@ def _final(word: Any) -> Any:
 
 @kernel
 def _finished(first: Any, second: Any, length: Any) -> Any:
-    """Half of the first word."""
+    """Return half of the first word."""
     first ^= np.uint64(length)
     second ^= np.uint64(length)
     first += second
@@ -48,7 +48,7 @@ def _finished(first: Any, second: Any, length: Any) -> Any:
 
 @kernel
 def hash_words(values: NDArray[np.uint64], out: Hashes) -> None:
-    """Of the eight bytes of each value."""
+    """Hash the eight bytes of each value."""
     for row in range(values.shape[0]):
         first = np.uint64(SEED) ^ (_rotated(values[row] * _C1, 31) * _C2)
         out[row] = _finished(first, np.uint64(SEED), 8)
@@ -56,7 +56,7 @@ def hash_words(values: NDArray[np.uint64], out: Hashes) -> None:
 
 @kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
-    """Of each data[offsets[k] : offsets[k + 1]]; 0 of no bytes, which no sketch takes in."""
+    """Hash each data[offsets[k] : offsets[k + 1]]. Empty bytes give 0, which no sketch takes in."""
     for row in range(out.shape[0]):
         start = offsets[row]
         stop = offsets[row + 1]

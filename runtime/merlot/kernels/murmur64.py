@@ -1,4 +1,4 @@
-"""MurmurHash2 of 64 bits with clearspring's seed, and what HyperLogLogPlus makes of such hashes."""
+"""MurmurHash2 of 64 bits with clearspring's seed, and the ranks that HyperLogLogPlus takes from such hashes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SEED: Final = np.uint64(0xE17A1465)
 _MULTIPLIER: Final = np.uint64(0xC6A4A7935BD1E995)
 _SHIFT: Final = np.uint64(47)
 MOST_RANK: Final = 31
-"""What a register of 5 bits holds."""
+"""Largest rank that a register of 5 bits holds."""
 
 
 @kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
-    """`MurmurHash.hash64` of each data[offsets[k] : offsets[k + 1]]."""
+    """Hash each data[offsets[k] : offsets[k + 1]] as `MurmurHash.hash64` does."""
     for row in range(out.shape[0]):
         start = offsets[row]
         stop = offsets[row + 1]
@@ -39,7 +39,7 @@ def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes)
 
 @kernel
 def ranks(hashes: Hashes, p: Any, out: NDArray[np.uint8]) -> None:
-    """Leading zeros after the first p bits of each hash, plus one, at most MOST_RANK."""
+    """Write each hash's rank: the leading zeros after its first p bits, plus one, at most MOST_RANK."""
     for row in range(hashes.shape[0]):
         rest = hashes[row] << np.uint64(p)
         rank = 1

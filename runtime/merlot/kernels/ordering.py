@@ -1,4 +1,4 @@
-"""Whether values ascend. Strings lie side by side as Arrow has them: string k is data[offsets[k] : offsets[k + 1]]."""
+"""Checks that values ascend. Strings lie in one buffer as in Arrow: string k is data[offsets[k] : offsets[k + 1]]."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _POINT = np.uint8(ord("."))
 
 @kernel
 def integers_ascend(values: NDArray[Any]) -> bool:
-    """Whether each is less than the next."""
+    """Return True if each value is less than the next."""
     falls = False
     for position in range(1, values.size):
         falls |= values[position - 1] >= values[position]
@@ -22,7 +22,7 @@ def integers_ascend(values: NDArray[Any]) -> bool:
 
 @kernel
 def floats_ascend(values: NDArray[Any]) -> bool:
-    """Whether each is less than the next, -0.0 less than 0.0 and NaN, without a sign, more than all."""
+    """Return True if each value is less than the next: -0.0 is less than 0.0, and NaN without a sign is the largest."""
     for position in range(1, values.size):
         low, high = values[position - 1], values[position]
         if low < high:
@@ -36,7 +36,7 @@ def floats_ascend(values: NDArray[Any]) -> bool:
 
 @kernel
 def _compare(data: NDArray[np.uint8], first: int, middle: int, last: int) -> int:
-    """-1, 0 or 1 as the bytes [first, middle) are less than, equal to or more than [middle, last)."""
+    """Return -1, 0 or 1 if the bytes [first, middle) are less than, equal to or greater than [middle, last)."""
     for place in range(min(middle - first, last - middle)):
         left, right = data[first + place], data[middle + place]
         if left != right:
@@ -47,7 +47,7 @@ def _compare(data: NDArray[np.uint8], first: int, middle: int, last: int) -> int
 
 @kernel
 def _strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8], first: int, last: int) -> bool:
-    """As `strings_ascend`, of the strings [first, last)."""
+    """Return what `strings_ascend` does, for the strings [first, last)."""
     for position in range(first + 1, last):
         if _compare(data, offsets[position - 1], offsets[position], offsets[position + 1]) >= 0:
             return False
@@ -56,7 +56,7 @@ def _strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8], first: int, 
 
 @kernel
 def strings_ascend_in_parts(offsets: NDArray[Any], data: NDArray[np.uint8], firsts: NDArray[np.int64]) -> bool:
-    """As `strings_ascend`, of each part by itself: the strings [firsts[k], firsts[k + 1])."""
+    """Return True if the strings of each part by itself, [firsts[k], firsts[k + 1]), ascend as in `strings_ascend`."""
     for part in range(firsts.size - 1):  # noqa: SIM110  numba compiles no generator
         if not _strings_ascend(offsets, data, firsts[part], firsts[part + 1]):
             return False
@@ -65,7 +65,7 @@ def strings_ascend_in_parts(offsets: NDArray[Any], data: NDArray[np.uint8], firs
 
 @kernel
 def strings_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
-    """Whether each string is less than the next, by their bytes. Offsets (N + 1,) i32 or i64 that cut the data."""
+    """Return True if each string's bytes are less than the next one's. Offsets (N + 1,) i32 or i64 split the data."""
     return _strings_ascend(offsets, data, 0, offsets.size - 1)
 
 
@@ -79,8 +79,8 @@ def _whole_digits(data: NDArray[np.uint8], first: int, last: int) -> int:
 
 @kernel
 def _compare_magnitudes(data: NDArray[np.uint8], first: int, middle: int, last: int, skip: int) -> int:
-    """As `_compare`, of unsigned numbers: the one with more digits before its point is more. `skip` bytes of each are
-    signs."""
+    """Compare unsigned numbers as `_compare` does: a number with more digits before its point is greater. The first
+    `skip` bytes of each are signs."""
     left = _whole_digits(data, first + skip, middle)
     right = _whole_digits(data, middle + skip, last)
     if left != right:
@@ -90,7 +90,7 @@ def _compare_magnitudes(data: NDArray[np.uint8], first: int, middle: int, last: 
 
 @kernel
 def decimals_ascend(offsets: NDArray[Any], data: NDArray[np.uint8]) -> bool:
-    """As `strings_ascend`, by value, of the plain texts of numbers. FORMAT.md §5.1."""
+    """Return True if the plain texts of numbers ascend by value. FORMAT.md §5.1."""
     for position in range(1, offsets.size - 1):
         first, middle, last = offsets[position - 1], offsets[position], offsets[position + 1]
         is_negative, follows_negative = data[middle] == _MINUS, data[first] == _MINUS

@@ -1,8 +1,9 @@
-"""Merging rows of a key one into the next: recurrences over rows that each know the row before theirs.
+"""Merging of each row into the next row of its key: recurrences over rows that each know the row before theirs.
 
-Rows are in one numbering: those that were there first, then a batch in order. prior (N,) i64 of the batch: the row that
-each one is merged into, which lies before it, or -1. `valid` (rows,) u8: whether a row's value is not null. Sources are
-rows too: the one whose value a row ends up with, so that columns of any type are merged by taking.
+All rows are numbered together: first the earlier rows, then a batch in order. prior (N,) i64, for each row of the
+batch: the row before it of the same key, or -1. `valid` (rows,) u8: 1 if a row's value is not null. sources (rows,):
+the row whose value a row ends up with, so that columns of any type are merged by a gather. At first it is each row
+itself.
 """
 
 from typing import Any
@@ -18,7 +19,7 @@ Flags = NDArray[np.uint8]
 
 @kernel
 def last_values(prior: Longs, valid: Flags, sources: Longs) -> None:
-    """sources (rows,) = the newest row of the chain that is not null; at first each row itself, here and below."""
+    """Set sources to the newest row of the chain that is not null."""
     first = sources.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         row = first + number
@@ -28,7 +29,7 @@ def last_values(prior: Longs, valid: Flags, sources: Longs) -> None:
 
 @kernel
 def first_values(prior: Longs, valid: Flags, sources: Longs) -> None:
-    """sources (rows,) = the oldest row of the chain that is not null."""
+    """Set sources to the oldest row of the chain that is not null."""
     first = sources.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         if prior[number] >= 0 and valid[sources[prior[number]]] != 0:
@@ -37,7 +38,7 @@ def first_values(prior: Longs, valid: Flags, sources: Longs) -> None:
 
 @kernel
 def extremes(prior: Longs, valid: Flags, ranks: Longs, largest: bool, sources: Longs) -> None:
-    """sources (rows,) = the row of the chain with the largest, or smallest, of `ranks` that is not null."""
+    """Set sources to the row of the chain that is not null and has the largest, or smallest, of `ranks`."""
     first = sources.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         row = first + number
@@ -51,7 +52,8 @@ def extremes(prior: Longs, valid: Flags, ranks: Longs, largest: bool, sources: L
 
 @kernel
 def sums(prior: Longs, valid: Flags, values: Any) -> None:
-    """Add up values (rows,), in place, in their type; a null counts as nothing, `valid` becomes that of the sums."""
+    """Add up values (rows,) along the chain, in place, in their type. A null counts as nothing; `valid` becomes that of
+    the sums."""
     first = values.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         row, before = first + number, prior[number]
@@ -66,7 +68,7 @@ def sums(prior: Longs, valid: Flags, values: Any) -> None:
 
 @kernel
 def append_lengths(prior: Longs, lengths: Longs) -> None:
-    """lengths (rows,) of lists become those of lists with all before them in front."""
+    """Add to the lengths (rows,) of lists those of all lists before them in the chain."""
     first = lengths.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         if prior[number] >= 0:
@@ -75,9 +77,9 @@ def append_lengths(prior: Longs, lengths: Longs) -> None:
 
 @kernel
 def append_lists(prior: Longs, starts: Longs, offsets: Longs, elements: Longs) -> None:
-    """elements[offsets[r]:offsets[r + 1]] = the elements of row r's list behind those of all before it.
+    """Append lists: elements[offsets[r]:offsets[r + 1]] = the elements of all lists before row r's, then of its own.
 
-    starts (rows + 1,) of the lists as they are; offsets as `append_lengths` has them."""
+    starts (rows + 1,) of the lists as they are; offsets as `append_lengths` gives them."""
     first = offsets.shape[0] - 1 - prior.shape[0]
     for row in range(offsets.shape[0] - 1):
         place = offsets[row]
@@ -93,10 +95,10 @@ def append_lists(prior: Longs, starts: Longs, offsets: Longs, elements: Longs) -
 
 @kernel
 def unite(prior: Longs, starts: Longs, ranks: Longs, row: int, offsets: Longs, merged: Longs) -> int:
-    """merged[offsets[r]:offsets[r + 1]] = the ranks of row r's list and of all before it, each once, ascending.
+    """Unite lists: merged[offsets[r]:offsets[r + 1]] = the distinct ranks of row r's list and all before it, ascending.
 
-    From `row` on; ranks (E,) of the elements of a list ascend. Returns the row for which `merged` has no room, or their
-    number."""
+    This begins at `row`. ranks (E,) of the elements of a list ascend. Returns the row for which `merged` has no room,
+    or the number of rows."""
     first = offsets.shape[0] - 1 - prior.shape[0]
     while row < offsets.shape[0] - 1:
         place = offsets[row]
@@ -121,12 +123,12 @@ def unite(prior: Longs, starts: Longs, ranks: Longs, row: int, offsets: Longs, m
 
 
 @kernel
-def depths(prior: Longs, found: Longs) -> int:
-    """found (rows,), 0 at first: how many rows of the batch lie before each one in its chain; returns the largest."""
-    first = found.shape[0] - prior.shape[0]
+def depths(prior: Longs, out: Longs) -> int:
+    """Write the number of a batch's rows before each row in its chain; out (rows,), 0 at first. Returns the largest."""
+    first = out.shape[0] - prior.shape[0]
     deepest = 0
     for number in range(prior.shape[0]):
         if prior[number] >= first:
-            found[first + number] = found[prior[number]] + 1
-            deepest = max(deepest, found[first + number])
+            out[first + number] = out[prior[number]] + 1
+            deepest = max(deepest, out[first + number])
     return deepest

@@ -1,10 +1,10 @@
 """Grouping of many distinct keys: rows are scattered by the top bits of their hashes, so that each part's table of
 groups stays in the cache, and parts are grouped side by side.
 
-A row's hash mixes its words; of one word it is a bijection, so equal hashes are equal keys. Of several words, and of
-texts, each row is compared with the first of its group afterwards: that equal hashes were of different keys is not to
-be expected, and whoever finds it so groups in another way. Parts are ranges of places, rows of a part in ascending
-order; groups are numbered within their part by order of arrival.
+A row's hash mixes its words. The hash of one word is a bijection, so equal hashes are equal keys. With several words,
+and with texts, each row is compared with the first row of its group afterwards: equal hashes of different keys are not
+to be expected, and a caller that finds them groups in another way. Parts are ranges of positions; rows of a part
+ascend. Groups are numbered within their part by order of arrival.
 """
 
 from typing import Any
@@ -20,14 +20,14 @@ Rows = NDArray[np.uint32]
 Places = NDArray[np.int64]
 
 EMPTY = np.uint32(0xFFFFFFFF)
-"""Marks a free slot of a table."""
+"""Mark of a free slot of a table."""
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @kernel
 def hash_words(words: NDArray[np.uint64], hashes: Hashes) -> None:
-    """Hash of each key; words (W, N)."""
+    """Hash each key; words (W, N)."""
     for row in range(words.shape[1]):
         mixed = np.uint64(0)
         for word in range(words.shape[0]):
@@ -38,7 +38,7 @@ def hash_words(words: NDArray[np.uint64], hashes: Hashes) -> None:
 
 @kernel
 def count_parts(hashes: Hashes, shift: int, counts: Places) -> None:
-    """counts[p] += how many hashes have p in front, behind which there are `shift` bits."""
+    """Add to counts[p] the number of hashes whose bits above the lowest `shift` are p."""
     by = np.uint64(shift)
     for row in range(hashes.shape[0]):
         counts[hashes[row] >> by] += 1
@@ -46,7 +46,8 @@ def count_parts(hashes: Hashes, shift: int, counts: Places) -> None:
 
 @kernel
 def scatter(hashes: Hashes, first_row: int, shift: int, starts: Places, out_hashes: Hashes, out_rows: Rows) -> None:
-    """Write hashes with their rows, numbered from first_row, to the places of their parts, which starts[p] counts."""
+    """Write hashes and their rows, numbered from first_row, into their parts; starts[p] is part p's next free
+    element."""
     by = np.uint64(shift)
     for row in range(hashes.shape[0]):
         mixed = hashes[row]
@@ -70,8 +71,9 @@ def assign_parts(
 ) -> None:
     """Group the rows of each part [bounds[p], bounds[p + 1]) by their hashes.
 
-    groups[k] is the group within its part of rows[k]; first_rows and group_hashes, those of the part's group g at its
-    beginning + g; num_groups[p] how many there are. slots: a power of two, twice the largest part or more."""
+    groups[k]: the group of rows[k], numbered within its part. first_rows and group_hashes: group g of a part is at the
+    part's beginning + g. num_groups[p]: the number of groups of part p. slots: a power of two, at least twice the
+    largest part."""
     for part in range(num_groups.shape[0]):
         start, stop = bounds[part], bounds[part + 1]
         size = 2
@@ -79,7 +81,7 @@ def assign_parts(
             size *= 2
         last_slot = np.uint64(size - 1)
         slots[:size] = EMPTY
-        found = 0
+        next_group = 0
         for place in range(start, stop):
             mixed = hashes[place]
             row = rows[place]
@@ -87,24 +89,24 @@ def assign_parts(
             while True:
                 group = slots[slot]
                 if group == EMPTY:
-                    group = np.uint32(found)
+                    group = np.uint32(next_group)
                     slots[slot] = group
-                    group_hashes[start + found] = mixed
-                    first_rows[start + found] = row
-                    found += 1
+                    group_hashes[start + next_group] = mixed
+                    first_rows[start + next_group] = row
+                    next_group += 1
                     break
                 if group_hashes[start + np.int64(group)] == mixed:
                     break
                 slot = (slot + np.uint64(1)) & last_slot
             groups[place] = group
-        num_groups[part] = found
+        num_groups[part] = next_group
 
 
 @kernel
 def number_groups(
     rows: Rows, bounds: Places, groups: Rows, part_rows: Rows, bases: Places, of_rows: Rows, first_rows: Rows
 ) -> None:
-    """Groups of parts as groups of all: those of part p are bases[p] up to bases[p + 1].
+    """Number the groups of all parts together: those of part p are bases[p] up to bases[p + 1].
 
     of_rows[rows[k]] = bases[p] + groups[k]; first_rows[bases[p] + g] is the first row of the part's group g."""
     for part in range(bounds.shape[0] - 1):
@@ -117,7 +119,7 @@ def number_groups(
 
 @kernel
 def equal_words(words: NDArray[np.uint64], of_rows: Rows, first_rows: Rows, start: int, stop: int) -> bool:
-    """Whether each of the rows [start, stop) has the words (W, N) of the first row of its group."""
+    """Return True if each of the rows [start, stop) has the same words (W, N) as the first row of its group."""
     different = np.uint64(0)
     for word in range(words.shape[0]):
         for row in range(start, stop):
@@ -129,7 +131,7 @@ def equal_words(words: NDArray[np.uint64], of_rows: Rows, first_rows: Rows, star
 def equal_texts(
     offsets: NDArray[Any], data: NDArray[np.uint8], of_rows: Rows, first_rows: Rows, start: int, stop: int
 ) -> bool:
-    """Whether each of the rows [start, stop) has the text of the first row of its group."""
+    """Return True if each of the rows [start, stop) has the same text as the first row of its group."""
     for row in range(start, stop):
         first = first_rows[of_rows[row]]
         if first == row:
@@ -144,7 +146,7 @@ def equal_texts(
                 if data[place] != data[place + apart]:
                     return False
             continue
-        # The last eight bytes are compared once more, together.
+        # The last eight bytes may overlap those compared before.
         last = end - 8
         while here < last:
             if load_word(data, here) != load_word(data, here + apart):

@@ -1,6 +1,7 @@
-"""Order by radix: u64 keys with their rows, least significant digit first, stable.
+"""Radix sort of u64 keys with their rows: least significant digit first, stable.
 
-A pass takes about 5 ns a row; a hash table of as many distinct keys takes 50 to 100, and several times the memory.
+A pass takes about 5 ns a row. A hash table of as many distinct keys takes 50 to 100 ns a row, and several times the
+memory.
 """
 
 from typing import Any
@@ -18,8 +19,8 @@ RADIX = 1 << RADIX_BITS
 
 
 def sort(keys: NDArray[np.uint64], rows: Rows, space: int) -> tuple[NDArray[np.uint64], Rows]:
-    """Keys below `space` in ascending order, and their rows; equal keys stay in order. The arguments are not written
-    to."""
+    """Return keys, all below `space`, in ascending order, and their rows. The sort is stable and does not write to its
+    arguments."""
     spare_keys, spare_rows = np.empty_like(keys), np.empty_like(rows)
     for shift in range(0, max(space - 1, 1).bit_length(), RADIX_BITS):
         starts = np.zeros(RADIX, np.int64)
@@ -33,7 +34,7 @@ def sort(keys: NDArray[np.uint64], rows: Rows, space: int) -> tuple[NDArray[np.u
 
 @kernel
 def count_digits(keys: NDArray[np.uint64], shift: int, counts: NDArray[np.int64]) -> None:
-    """counts (RADIX,) zeroed: how often each digit occurs; turned into where its keys start."""
+    """Count how often each digit occurs and turn the counts into where its keys start; counts (RADIX,), zeroed."""
     mask = np.uint64(RADIX - 1)
     by = np.uint64(shift)
     for position in range(keys.shape[0]):
@@ -49,7 +50,8 @@ def count_digits(keys: NDArray[np.uint64], shift: int, counts: NDArray[np.int64]
 def scatter_digits(
     keys: NDArray[np.uint64], rows: Rows, shift: int, starts: NDArray[np.int64], out_keys: Array, out_rows: Rows
 ) -> None:
-    """One stable pass of a radix sort: keys with their rows, ordered by one digit. starts as `count_digits` left it."""
+    """Write keys with their rows ordered by one digit: a stable pass of a radix sort. starts as `count_digits` left
+    it."""
     mask = np.uint64(RADIX - 1)
     by = np.uint64(shift)
     for position in range(keys.shape[0]):
@@ -63,7 +65,8 @@ def scatter_digits(
 
 @kernel
 def rank_sorted(keys: NDArray[np.uint64], rows: Rows, ids: Array) -> int:
-    """ids[rows[k]] = rank of keys[k] among the distinct ones; keys ascending. Returns how many are distinct."""
+    """Write the rank of each key among the distinct ones: ids[rows[k]]; keys ascend. Returns the number of distinct
+    keys."""
     rank = 0
     for position in range(keys.shape[0]):
         if position > 0 and keys[position] != keys[position - 1]:

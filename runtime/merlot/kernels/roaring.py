@@ -1,7 +1,7 @@
-"""Whether bytes are a roaring bitmap in its portable form, before a library reads them that trusts them.
+"""Check of roaring bitmaps in their portable form, for bytes that a trusting library is about to read.
 
-CRoaring looks whether a bitmap fits in its bytes, not whether its containers are what their headers say: one that
-claims fewer docs than it has bits set makes it write past its own memory.
+CRoaring checks that a bitmap fits in its bytes, but not that its containers are what their headers say. If a container
+claims fewer docs than it has bits set, CRoaring writes past its own memory.
 https://github.com/RoaringBitmap/RoaringFormatSpec
 """
 
@@ -13,9 +13,9 @@ from merlot.kernels.jit import kernel
 _WITHOUT_RUNS = 12346
 _WITH_RUNS = 12347
 _OFFSETS_FROM = 4
-"""A bitmap with runs tells where its containers are from so many on."""
+"""Number of containers from which on a bitmap with runs stores their offsets."""
 _ARRAY_DOCS = 4096
-"""Up to so many docs a container lists them, else it has a bit for each of 65,536."""
+"""Most docs of a container that lists them; a larger one has a bit for each of 65,536."""
 _BITSET_BYTES = 8192
 _BITS_OF = np.array([byte.bit_count() for byte in range(256)], np.uint8)
 
@@ -30,7 +30,8 @@ def _short(data: Bytes, at: int) -> int:
 
 @kernel
 def _array(data: Bytes, at: int, num_docs: int) -> int:
-    """Bytes of a container that lists docs, ascending; -1 if it does not. So the other two."""
+    """Return the bytes of a container that lists docs, ascending; -1 if it is malformed. So do `_bitset` and
+    `_runs`."""
     if at + 2 * num_docs > data.size:
         return -1
     descents = 0
@@ -53,7 +54,7 @@ def _bitset(data: Bytes, at: int, num_docs: int) -> int:
 def _runs(data: Bytes, at: int, num_docs: int) -> int:
     if at + 2 > data.size or at + 2 + 4 * _short(data, at) > data.size:
         return -1
-    # A doc at least between two runs: those that touch are one.
+    # At least one doc separates two runs: runs that touch would be one run.
     total, end = 0, -2
     stop = at + 2 + 4 * _short(data, at)
     for run in range(at + 2, stop, 4):
@@ -66,7 +67,7 @@ def _runs(data: Bytes, at: int, num_docs: int) -> int:
 
 @kernel
 def _last(data: Bytes, at: int, stop: int, is_run: bool, is_bitset: bool) -> int:
-    """The last doc of a container that is what it should be."""
+    """Return the last doc of a well-formed container."""
     if is_run:
         return _short(data, stop - 4) + _short(data, stop - 2)
     if not is_bitset:
@@ -82,9 +83,9 @@ def _last(data: Bytes, at: int, stop: int, is_run: bool, is_bitset: bool) -> int
 
 @kernel
 def count_bitmap(data: Bytes, num_docs: int) -> int:
-    """How many docs a bitmap holds, each once and less than `num_docs`; -1 if these bytes are no such bitmap.
+    """Return the number of docs of a bitmap, each once and less than `num_docs`; -1 if these bytes are no such bitmap.
 
-    data (N,) the bitmap, and what pads it"""
+    data (N,): the bitmap and its padding"""
     if data.size < 8:
         return -1
     cookie = _short(data, 0)
@@ -113,7 +114,7 @@ def count_bitmap(data: Bytes, num_docs: int) -> int:
 
 @kernel
 def ascend(docs: NDArray[np.uint32]) -> bool:
-    """Whether each doc is before the next."""
+    """Return True if each doc is less than the next."""
     descents = 0
     for place in range(1, docs.size):
         descents += docs[place] <= docs[place - 1]

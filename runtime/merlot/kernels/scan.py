@@ -12,11 +12,11 @@ from merlot.kernels.instructions import count_bits, lowest_bit
 from merlot.kernels.jit import kernel
 
 SET = 0
-"""words = matches"""
+"""Mode: words = matches."""
 AND = 1
-"""words &= matches"""
+"""Mode: words &= matches."""
 OR = 2
-"""words |= matches"""
+"""Mode: words |= matches."""
 
 BLOCK_DOCS = 16_384
 """Docs per block of a scan, and bytes of `mask`, the scratch that every scan borrows: it stays in the L1/L2 cache."""
@@ -108,31 +108,31 @@ def scan_table(dict_ids: NDArray[np.generic], table: Mask, mode: int, negate: bo
 
 @kernel
 def refine_range(column: NDArray[np.generic], low: np.generic, high: np.generic, negate: bool, words: Words) -> None:
-    """As scan_range in mode AND, visiting only docs that are still set: for words that are nearly empty."""
+    """Scan as scan_range does in mode AND, visiting only docs that are still set: for words that are nearly empty."""
     for word in range(words.shape[0]):
         left = words[word]
-        kept = _ZERO
+        matches = _ZERO
         while left:
             bit = lowest_bit(left)
             left &= left - _ONE
             value = column[word * 64 + bit]
             if ((value >= low) & (value <= high)) != negate:
-                kept |= _ONE << np.uint64(bit)
-        words[word] = kept
+                matches |= _ONE << np.uint64(bit)
+        words[word] = matches
 
 
 @kernel
 def refine_table(dict_ids: NDArray[np.generic], table: Mask, negate: bool, words: Words) -> None:
-    """As scan_table in mode AND, visiting only docs that are still set."""
+    """Scan as scan_table does in mode AND, visiting only docs that are still set."""
     for word in range(words.shape[0]):
         left = words[word]
-        kept = _ZERO
+        matches = _ZERO
         while left:
             bit = lowest_bit(left)
             left &= left - _ONE
             if (table[dict_ids[word * 64 + bit]] != 0) != negate:
-                kept |= _ONE << np.uint64(bit)
-        words[word] = kept
+                matches |= _ONE << np.uint64(bit)
+        words[word] = matches
 
 
 @kernel
@@ -174,7 +174,7 @@ def set_span(first_doc: int, last_doc: int, words: Words) -> None:
 
 @kernel
 def count_words(words: Words) -> int:
-    """Number of set bits."""
+    """Return the number of set bits."""
     total = 0
     for word in range(words.shape[0]):
         total += count_bits(words[word])
@@ -197,10 +197,10 @@ def list_docs(words: Words, first_doc: int, out: NDArray[np.uint32]) -> int:
 
 @kernel
 def any_value(matches: Mask, offsets: NDArray[np.uint32], mask: Mask) -> None:
-    """mask[d] = 1 if any of matches[offsets[d] - offsets[0] : offsets[d + 1] - offsets[0]] is set, else 0."""
+    """Set mask[d] to 1 if any of matches[offsets[d] - offsets[0] : offsets[d + 1] - offsets[0]] is set, else to 0."""
     first = np.int64(offsets[0])
     for doc in range(mask.shape[0]):
-        found = np.uint8(0)
+        any_set = np.uint8(0)
         for value in range(np.int64(offsets[doc]) - first, np.int64(offsets[doc + 1]) - first):
-            found |= matches[value]
-        mask[doc] = found
+            any_set |= matches[value]
+        mask[doc] = any_set

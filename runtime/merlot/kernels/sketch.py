@@ -1,8 +1,8 @@
-"""Serialized sketches of many rows to one per group: HyperLogLog registers, t-digest centroids.
+"""Merging of serialized sketches of many rows into one per group: HyperLogLog registers, t-digest centroids.
 
-Bytes are one buffer; `starts` tells where each entry begins. `members` are entries, those of group g at
-[bounds[g], bounds[g + 1]), in the order of rows. Results are written big-endian, one group after another, at
-`out_starts`. A kernel that meets an entry that does not fit returns its place among the members, else -1.
+Bytes are one buffer; `starts` says where each entry begins. `members` are entries; those of group g are at [bounds[g],
+bounds[g + 1]), in the order of rows. Results are written big-endian, one group after another, at `out_starts`. A kernel
+that meets an entry that does not fit returns its position among the members, else -1.
 """
 
 import math
@@ -26,7 +26,7 @@ _NONE = -1
 
 @kernel
 def rows_by_group(of_rows: NDArray[np.uint32], ends: Places, rows: Places) -> None:
-    """Row numbers by group, then by row. `ends` holds where each group starts, and afterwards where it ends."""
+    """Write row numbers ordered by group, then by row. ends[g]: where group g starts, and afterwards where it ends."""
     for row in range(len(of_rows)):
         group = of_rows[row]
         rows[ends[group]] = row
@@ -37,7 +37,7 @@ def rows_by_group(of_rows: NDArray[np.uint32], ends: Places, rows: Places) -> No
 def union_registers(
     data: Bytes, starts: Places, lengths: Places, members: Places, bounds: Places, out: Bytes, out_starts: Places
 ) -> int:
-    """The greatest of each register, as clearspring's RegisterSet packs them; entries of a group have one log2m."""
+    """Write each register's maximum, packed as clearspring's RegisterSet does; entries of a group have one log2m."""
     for group in range(len(bounds) - 1):
         if bounds[group] == bounds[group + 1]:
             continue
@@ -81,9 +81,9 @@ def merge_centroids(
     out: Bytes,
     out_starts: Places,
 ) -> int:
-    """The t-digest of all centroids of a group, by the scale function K_2 of com.tdunning's MergingDigest 3.3.
+    """Merge the centroids of each group into a t-digest, by the scale function K_2 of com.tdunning's MergingDigest 3.3.
 
-    A group of one entry keeps its bytes. `out_starts[0]` is given, the others are found; `out` has room for a verbose
+    A group of one entry keeps its bytes. `out_starts[0]` is given, the others are written. `out` has room for a verbose
     digest of all centroids of each group."""
     for group in range(len(bounds) - 1):
         target = out_starts[group]
@@ -107,7 +107,7 @@ def merge_centroids(
 def _merge_group(
     data: Bytes, starts: Places, members: Places, compression: float, out: Bytes, target: int
 ) -> tuple[int, int]:
-    """Bytes written, and the place of a member that makes no sense."""
+    """Return the number of bytes written, and the position of a malformed member or -1."""
     total = 0
     for entry in members:
         total += count_centroids(data, starts[entry])
@@ -122,27 +122,27 @@ def _merge_group(
         least, greatest = min(least, numbers[2 * total]), max(greatest, numbers[2 * total + 1])
         count = count_centroids(data, start)
         _read_centroids(data, start, count, numbers, bits, number, total)
-        for one in range(number, number + count):
-            if not (0 < numbers[one] < np.inf) or not (-np.inf < numbers[total + one] < np.inf):
+        for centroid in range(number, number + count):
+            if not (0 < numbers[centroid] < np.inf) or not (-np.inf < numbers[total + centroid] < np.inf):
                 return 0, place
         number += count
-    kept = _merge_sorted(numbers[:total], numbers[total : 2 * total], compression)
+    num_centroids = _merge_sorted(numbers[:total], numbers[total : 2 * total], compression)
     _write_word(np.uint64(VERBOSE), out, target, 4)
     scratch = np.empty(3, np.float64)
     scratch[0], scratch[1], scratch[2] = least, greatest, compression
     header = scratch.view(np.uint64)
     for place in range(3):
         _write_word(header[place], out, target + 4 + 8 * place, 8)
-    _write_word(np.uint64(kept), out, target + 28, 4)
-    for one in range(kept):
-        _write_word(bits[one], out, target + VERBOSE_HEADER + 16 * one, 8)
-        _write_word(bits[total + one], out, target + VERBOSE_HEADER + 16 * one + 8, 8)
-    return VERBOSE_HEADER + 16 * kept, _NONE
+    _write_word(np.uint64(num_centroids), out, target + 28, 4)
+    for centroid in range(num_centroids):
+        _write_word(bits[centroid], out, target + VERBOSE_HEADER + 16 * centroid, 8)
+        _write_word(bits[total + centroid], out, target + VERBOSE_HEADER + 16 * centroid + 8, 8)
+    return VERBOSE_HEADER + 16 * num_centroids, _NONE
 
 
 @kernel
 def count_centroids(data: Bytes, start: int) -> int:
-    """Of a digest in either encoding."""
+    """Return the number of centroids of a digest in either encoding."""
     if data[start + 3] == VERBOSE:
         return int(_read_word(data, start + 28, 4))
     return int(_read_word(data, start + 28, 2))
@@ -152,25 +152,25 @@ def count_centroids(data: Bytes, start: int) -> int:
 def _read_centroids(
     data: Bytes, start: int, count: int, numbers: NDArray[np.float64], bits: Any, number: int, total: int
 ) -> None:
-    """Weights to [number:], means to [total + number:]."""
+    """Read weights to [number:], means to [total + number:]."""
     if data[start + 3] == VERBOSE:
-        for one in range(count):
-            at = start + VERBOSE_HEADER + 16 * one
-            bits[number + one] = _read_word(data, at, 8)
-            bits[total + number + one] = _read_word(data, at + 8, 8)
+        for index in range(count):
+            at = start + VERBOSE_HEADER + 16 * index
+            bits[number + index] = _read_word(data, at, 8)
+            bits[total + number + index] = _read_word(data, at + 8, 8)
         return
     halves = np.empty(2 * count, np.uint32)
-    for one in range(2 * count):
-        halves[one] = np.uint32(_read_word(data, start + SMALL_HEADER + 4 * one, 4))
+    for index in range(2 * count):
+        halves[index] = np.uint32(_read_word(data, start + SMALL_HEADER + 4 * index, 4))
     floats = halves.view(np.float32)
-    for one in range(count):
-        numbers[number + one] = floats[2 * one]
-        numbers[total + number + one] = floats[2 * one + 1]
+    for index in range(count):
+        numbers[number + index] = floats[2 * index]
+        numbers[total + number + index] = floats[2 * index + 1]
 
 
 @kernel
 def _merge_sorted(weights: NDArray[np.float64], means: NDArray[np.float64], compression: float) -> int:
-    """One pass over the centroids in the order of their means; the first and the last stay on their own."""
+    """Merge the centroids in one pass in the order of their means; the first and the last are never merged."""
     count = len(weights)
     if count == 0:
         return 0
@@ -184,23 +184,23 @@ def _merge_sorted(weights: NDArray[np.float64], means: NDArray[np.float64], comp
     normalizer = compression / (4.0 * math.log(whole / compression) + 24.0)
     before, last = 0.0, 0
     means[0], weights[0] = old_means[0], old_weights[0]
-    for one in range(1, count):
-        proposed = weights[last] + old_weights[one]
+    for centroid in range(1, count):
+        proposed = weights[last] + old_weights[centroid]
         low, high = before / whole, (before + proposed) / whole
         limit = whole * min(low * (1.0 - low) / normalizer, high * (1.0 - high) / normalizer)
-        if proposed <= limit and one not in (1, count - 1):
-            weights[last] += old_weights[one]
-            means[last] += (old_means[one] - means[last]) * old_weights[one] / weights[last]
+        if proposed <= limit and centroid not in (1, count - 1):
+            weights[last] += old_weights[centroid]
+            means[last] += (old_means[centroid] - means[last]) * old_weights[centroid] / weights[last]
         else:
             before += weights[last]
             last += 1
-            means[last], weights[last] = old_means[one], old_weights[one]
+            means[last], weights[last] = old_means[centroid], old_weights[centroid]
     return last + 1
 
 
 @kernel
 def _stable_order(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """List the places of finite values in ascending order, equal ones in their own: a merge sort from the bottom up.
+    """Return the positions of finite values in ascending order, stable: a bottom-up merge sort.
 
     numba takes 6 s to compile its np.argsort."""
     count, width = len(values), 1
@@ -239,10 +239,11 @@ def _write_word(word: Any, out: Bytes, start: int, width: int) -> None:
 
 @kernel
 def quantiles(data: Bytes, starts: Places, share: float, scratch: Any, out: NDArray[np.float64]) -> None:
-    """The value below which a share of each digest lies, as MergingDigest 3.3 interpolates; NaN of none.
+    """Write the quantile `share` of each digest, as MergingDigest 3.3 interpolates it; NaN for an empty digest.
 
-    Entry g is at [starts[g], starts[g + 1]), in either encoding. scratch u64, two for each centroid of the largest and
-    two more, written; out (G,) f64, written. A centroid of one value is that value: digests of few are exact."""
+    Entry g is at [starts[g], starts[g + 1]), in either encoding. scratch u64, two for each centroid of the largest
+    digest and two more, written; out (G,) f64, written. A centroid of one value is that value, so digests of few values
+    are exact."""
     numbers = scratch.view(np.float64)
     for entry in range(len(starts) - 1):
         start = starts[entry]
@@ -280,20 +281,20 @@ def _quantile(
     if last > 1.0 and whole - index <= last / 2.0:
         return float(greatest - (whole - index - 1.0) / (last / 2.0 - 1.0) * (greatest - means[count - 1]))
     before = first / 2.0
-    for one in range(count - 1):
-        step = (weights[one] + weights[one + 1]) / 2.0
+    for centroid in range(count - 1):
+        step = (weights[centroid] + weights[centroid + 1]) / 2.0
         if before + step > index:
             left, right = index - before, before + step - index
-            # A value by itself is its own until the middle between it and its neighbour.
-            if weights[one] == 1.0:
+            # A single value covers the range up to the middle between it and its neighbour.
+            if weights[centroid] == 1.0:
                 if left < 0.5:
-                    return float(means[one])
+                    return float(means[centroid])
                 left -= 0.5
-            if weights[one + 1] == 1.0:
+            if weights[centroid + 1] == 1.0:
                 if right <= 0.5:
-                    return float(means[one + 1])
+                    return float(means[centroid + 1])
                 right -= 0.5
-            mixed = (means[one] * right + means[one + 1] * left) / (left + right)
-            return float(min(max(mixed, means[one]), means[one + 1]))
+            mixed = (means[centroid] * right + means[centroid + 1] * left) / (left + right)
+            return float(min(max(mixed, means[centroid]), means[centroid + 1]))
         before += step
     return greatest

@@ -1,7 +1,7 @@
-"""The walk through a star-tree: which of its nodes hold the documents of a query.
+"""Walk through a star-tree: which of its nodes hold the documents of a query.
 
-Nodes are numbered level by level from the root, 0; children of node n are [children[n], children[n + 1]), the star
-child first, the others by ascending value. What is said of nodes here was looked at when the tree was opened.
+Nodes are numbered level by level from the root, 0. Children of node n are [children[n], children[n + 1]), the star
+child first, the others by ascending value. All this was checked when the tree was opened.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from merlot.kernels.jit import kernel
 Nodes = NDArray[np.uint32]
 
 STAR = np.uint32(0xFFFFFFFF)
-"""The value of a star child: of its dimension nothing is known."""
+"""Value of a star child, which aggregates all values of its dimension."""
 FREE = 0
-"""How a query uses a dimension: not at all,"""
+"""Use of a dimension by a query: none."""
 FILTERED = 1
-"""by a predicate,"""
+"""Use of a dimension by a query: a predicate."""
 KEPT = 2
-"""or its values are wanted, with a predicate (3) or without."""
+"""Use of a dimension by a query: its values are wanted. With a predicate it is KEPT | FILTERED."""
 
 
 @kernel
@@ -30,16 +30,18 @@ def walk(
     uses: NDArray[np.uint8],
     matching: NDArray[np.uint8],
     starts: NDArray[np.int64],
-    found: Nodes,
+    nodes: Nodes,
     bounds: NDArray[np.int64],
 ) -> int:
     """Collect the nodes whose documents answer a query, level by level.
 
-    values (N,), children (N + 1,); uses (D,): FREE, FILTERED and KEPT, by level; matching: 1 for each dict id that a
-    predicate of the level's dimension takes, level d's from starts[d] on.
-    found (N,), written: first nodes of which the aggregated document is enough, then leaves. bounds (D + 2,), written:
-    leaves of depth d are found[bounds[d]:bounds[d + 1]], and bounds[0] is the number of the others. Returns how many
-    nodes were found."""
+    values (N,), children (N + 1,). uses (D,): how the query uses each level's dimension, FREE, FILTERED and KEPT.
+    matching: 1 for each dict id that matches the predicate on its level's dimension; those of level d begin at
+    starts[d].
+
+    nodes (N,), written: first nodes whose aggregated document is enough, then leaves. bounds (D + 2,), written: leaves
+    of depth d are nodes[bounds[d]:bounds[d + 1]], and bounds[0] is the number of nodes before the leaves. Returns the
+    number of collected nodes."""
     depth_needed = 0
     for level in range(uses.shape[0]):
         if uses[level] != FREE:
@@ -55,7 +57,7 @@ def walk(
             node = queue[place]
             first, last = np.int64(children[node]), np.int64(children[node + 1])
             if depth >= depth_needed:
-                found[num_whole] = node
+                nodes[num_whole] = node
                 num_whole += 1
             elif first == last:
                 leaves[num_leaves] = node
@@ -83,7 +85,7 @@ def walk(
                             queue[tail] = child
                             tail += 1
                     if has_star and use == FILTERED and tail - before == last - inner:
-                        # Every value that occurs here matches, as in a range that takes all: one node stands for them.
+                        # Every value that occurs here matches: the star child stands for all other children.
                         queue[before] = first
                         tail = before + 1
         head = stop
@@ -93,7 +95,7 @@ def walk(
     for level in range(depth, ends.shape[0]):
         ends[level] = num_leaves
     for place in range(num_leaves):
-        found[num_whole + place] = leaves[place]
+        nodes[num_whole + place] = leaves[place]
     for level in range(bounds.shape[0]):
         bounds[level] = num_whole + ends[level]
     return num_whole + num_leaves
@@ -105,16 +107,16 @@ def take_matching(
     ends: NDArray[np.int64],
     ids: NDArray[Any],
     matching: NDArray[np.uint8],
-    found: NDArray[np.uint32],
+    docs: NDArray[np.uint32],
 ) -> int:
     """Collect the docs of the ranges [start, end) whose id is marked.
 
-    ids (D,): of every doc; matching: 1 for each id that is taken, 0 for others. found, written: as many slots as the
-    ranges have docs, of which the first ones are used; returns how many."""
+    ids (D,): the id of every doc. matching: 1 for each wanted id, else 0. docs, written: as long as all ranges
+    together; its first elements are used. Returns their number."""
     number = 0
     for place in range(starts.shape[0]):
         for doc in range(starts[place], ends[place]):
-            found[number] = doc
+            docs[number] = doc
             if matching[ids[doc]] != 0:
                 number += 1
     return number

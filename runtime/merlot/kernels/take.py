@@ -1,7 +1,7 @@
-"""Values of chosen docs: gathers by doc id and through a dictionary, into vectors that stay in the cache.
+"""Gathers of chosen docs' values by doc id and through a dictionary, into vectors that stay in the cache.
 
-`docs` are u32 doc ids; columns and dictionaries are borrowed; `out` has one element per doc and the column's (or the
-dictionary's) dtype.
+`docs` are u32 doc ids. Columns and dictionaries are borrowed. `out` has one element per doc and the dtype of the column
+or dictionary.
 """
 
 import numpy as np
@@ -15,28 +15,28 @@ Docs = NDArray[np.uint32]
 
 @kernel
 def take(column: Array, docs: Docs, out: Array) -> None:
-    """out[k] = column[docs[k]]; the dtype of out may be wider than the column's."""
+    """Write out[k] = column[docs[k]]; the dtype of out may be wider than the column's."""
     for position in range(docs.shape[0]):
         out[position] = column[docs[position]]
 
 
 @kernel
 def look_up(dict_ids: Array, dictionary: Array, out: Array) -> None:
-    """out[k] = dictionary[dict_ids[k]]."""
+    """Write out[k] = dictionary[dict_ids[k]]."""
     for position in range(dict_ids.shape[0]):
         out[position] = dictionary[dict_ids[position]]
 
 
 @kernel
 def take_look_up(dict_ids: Array, dictionary: Array, docs: Docs, out: Array) -> None:
-    """out[k] = dictionary[dict_ids[docs[k]]]."""
+    """Write out[k] = dictionary[dict_ids[docs[k]]]."""
     for position in range(docs.shape[0]):
         out[position] = dictionary[dict_ids[docs[position]]]
 
 
 @kernel
 def take_bits(words: NDArray[np.uint64], docs: Docs, out: NDArray[np.bool_]) -> None:
-    """out[k] = bit docs[k] of words."""
+    """Write out[k] = bit docs[k] of words."""
     for position in range(docs.shape[0]):
         doc = docs[position]
         out[position] = (words[doc >> np.uint32(6)] >> np.uint64(doc & np.uint32(63))) & np.uint64(1)

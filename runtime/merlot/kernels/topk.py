@@ -1,4 +1,4 @@
-"""The k smallest keys of a column, and where they are."""
+"""The k smallest keys of a column, and their positions."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,10 +8,10 @@ from merlot.kernels.jit import kernel
 
 @kernel
 def smallest(keys: NDArray[np.int64], heap_keys: NDArray[np.int64], heap_positions: NDArray[np.int64]) -> int:
-    """Fill the heaps (k,) with the k smallest keys and their positions, in no order; of equal keys the first win.
+    """Fill the heaps (k,) with the k smallest keys and their positions, in no order; among equal keys the first win.
 
-    A binary heap with the largest kept (key, position) at its root: almost every key is refused by one comparison.
-    Returns how many were written, min(k, len(keys))."""
+    A binary heap has the largest (key, position) at its root: almost every key is refused by one comparison. Returns
+    the number of entries, min(k, len(keys))."""
     size = heap_keys.shape[0]
     used = 0
     for position in range(keys.shape[0]):

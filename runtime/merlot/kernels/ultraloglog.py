@@ -1,7 +1,8 @@
-"""Registers of UltraLogLog, as hash4j keeps them: of 2^p registers of a byte, the first p bits of a hash say which.
+"""Registers of UltraLogLog, as hash4j keeps them: 2^p registers of a byte; the first p bits of a hash select one.
 
-A register stands for bits that hashes set: p - 1, and one more for each leading zero after the first p bits of a hash.
-Its upper six bits are the highest bit that is set, its lower two whether the two bits below it are; 0 is of nothing.
+A register stands for bits that hashes set: bit p - 1, and one higher for each leading zero after the first p bits of a
+hash. Its upper six bits are the number of the highest set bit, its lower two say whether the two bits below that are
+set. A register of 0 has seen no hash.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Bytes = NDArray[np.uint8]
 Hashes = NDArray[np.uint64]
 Places = NDArray[np.int64]
 REGISTER_BITS = 8
-"""A note is a register's place and then these."""
+"""Width of a register in a note, which is a register's index followed by its value."""
 LEAST_P = 3
 MOST_P = 26
 _REGISTER = (1 << REGISTER_BITS) - 1
@@ -26,7 +27,7 @@ _REGISTER = (1 << REGISTER_BITS) - 1
 
 @kernel
 def bits_of(register: Any) -> Any:
-    """Those a register stands for."""
+    """Return the bits that a register stands for."""
     value = np.uint64(register)
     if value == 0:
         return np.uint64(0)
@@ -35,21 +36,23 @@ def bits_of(register: Any) -> Any:
 
 @kernel
 def register_of(bits: Any) -> Any:
-    """Of bits, not none: the highest and the two below it. There are three at least, the lower ones perhaps not set."""
+    """Return the register of bits that are not 0: the highest bit and the two below it.
+
+    The highest bit is at least bit 2; the lower two need not be set."""
     highest = np.uint64(highest_bit(bits))
     return np.uint8((highest << np.uint64(2)) | ((bits >> (highest - np.uint64(2))) & np.uint64(3)))
 
 
 @kernel
 def bit_of(hashed: Any, p: Any) -> Any:
-    """The bit that a hash sets."""
+    """Return the bit that a hash sets."""
     rest = (hashed << np.uint64(p)) | ((np.uint64(1) << np.uint64(p)) - np.uint64(1))
     return 62 - highest_bit(rest) + p
 
 
 @kernel
 def offer(hashes: Hashes, groups: NDArray[np.uint32], p: Any, registers: Bytes) -> None:
-    """Take hashes into the registers (G << p,) of their groups."""
+    """Add hashes to the registers (G << p,) of their groups."""
     for row in range(hashes.shape[0]):
         place = (np.int64(groups[row]) << p) + np.int64(hashes[row] >> np.uint64(64 - p))
         bits = bits_of(registers[place]) | (np.uint64(1) << np.uint64(bit_of(hashes[row], p)))
@@ -58,14 +61,15 @@ def offer(hashes: Hashes, groups: NDArray[np.uint32], p: Any, registers: Bytes) 
 
 @kernel
 def registers_of(hashes: Hashes, p: Any, out: Bytes) -> None:
-    """Of each hash alone."""
+    """Write the register that each hash alone gives."""
     for row in range(hashes.shape[0]):
         out[row] = bit_of(hashes[row], p) << 2
 
 
 @kernel
 def join_notes(notes: Places) -> Any:
-    """Make one note of those of each place, in front; they ascend. Returns how many there are."""
+    """Merge the notes of each register into one, moved to the front; notes ascend. Returns the number of merged
+    notes."""
     number = 0
     row = 0
     while row < len(notes):
@@ -81,11 +85,11 @@ def join_notes(notes: Places) -> Any:
 
 @kernel
 def unite(data: Bytes, starts: Places, members: Places, bounds: Places, out: Bytes, out_starts: Places) -> Any:
-    """Sketches of many to one per group: a byte that says p, and registers.
+    """Merge sketches into one per group: a byte that says p, and registers.
 
-    `members` are entries, whose bytes begin at `starts`, those of group g at [bounds[g], bounds[g + 1]); `out` has
-    zeros, and at out_starts[g] the p of the group, at most that of each of its members. Returns the place among the
-    members of one with a register that nothing leads to, else -1."""
+    `members` are entries whose bytes begin at `starts`; those of group g are [bounds[g], bounds[g + 1]). `out` has
+    zeros, and at out_starts[g] the p of the group, at most the p of each of its members. Returns the position of a
+    member with a register that no hashes lead to, else -1."""
     for group in range(len(bounds) - 1):
         for place in range(bounds[group], bounds[group + 1]):
             start, target = starts[members[place]], out_starts[group]
@@ -98,7 +102,7 @@ def unite(data: Bytes, starts: Places, members: Places, bounds: Places, out: Byt
 
 @kernel
 def _is_sound(data: Bytes, start: Any, p: Any) -> bool:
-    """Whether registers are such as hashes lead to: none has a bit below p - 1, the first one."""
+    """Return True if hashes can lead to these registers: none has a bit below p - 1, the lowest possible."""
     is_sound = True
     for place in range(1 << p):
         above = np.int64(data[start + place]) - (p << 2)
@@ -108,7 +112,7 @@ def _is_sound(data: Bytes, start: Any, p: Any) -> bool:
 
 @kernel
 def _take_in(data: Bytes, start: Any, p: Any, out: Bytes, target: Any, to: Any) -> None:
-    """Registers of 2^p into 2^to: an index's bits that fall away are the first ones of the rest of a hash."""
+    """Merge 2^p registers into 2^to: the bits that an index loses become the first bits of the rest of a hash."""
     step = p - to
     for place in range(1 << to):
         first = start + (place << step)

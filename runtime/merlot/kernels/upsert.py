@@ -1,11 +1,12 @@
-"""Primary keys to where their newest rows are: open addressing in the order of the hashes.
+"""Index of primary keys to their newest rows: open addressing in the order of the hashes.
 
 A shard is an array of rows of i64, (slots, 3 + C): two words of the key, a place, C comparison values. An entry lies at
-its home, which grows with its first word, or behind it with no free slot between; entries ascend by key. So a table may
-be fuller than others (nine tenths), growing and pruning are one pass each, and what a shard looks like follows from
-what it holds, never from the order in which that came. The last slot is always free.
+its home, which grows with the key's first word, or behind it with no free slot between. Entries ascend by key. So a
+table may be fuller than others (nine tenths), growing and pruning are one pass each, and a shard's layout depends on
+its entries alone, never on the order of their arrival. The last slot is always free.
 
-A place is PRESENT | DELETED? | segment << 32 | doc; 0: a free slot. Of several comparison values, NULL stands for none.
+A place is PRESENT | DELETED? | segment << 32 | doc; 0: a free slot. If there are several comparison values, NULL stands
+for none.
 """
 
 from typing import Any
@@ -21,14 +22,14 @@ HIGH, LOW, PLACE, FIRST_VALUE = 0, 1, 2, 3
 PRESENT = 1 << 62
 DELETED = 1 << 61
 REMOVED = 1 << 60
-"""Marks entries that the next `rebuild` leaves out."""
+"""Mark of entries that the next `rebuild` leaves out."""
 SEGMENT_BITS = 28
 MAX_SEGMENT = (1 << SEGMENT_BITS) - 1
 NULL = -(1 << 63)
 
 NEW, REPLACES, OLDER, LATE = 0, 1, 2, 3
-"""What became of a row: no row of its key was alive; it replaces the one that was; it is older than that one; its key
-would have expired already, so it is nobody's successor and nobody's predecessor."""
+"""Verdict on a row. NEW: no row of its key was alive. REPLACES: it replaces the row of its key. OLDER: it is older than
+that row. LATE: its key would have expired already, so it neither replaces a row nor is replaced."""
 
 
 @kernel
@@ -38,7 +39,7 @@ def _home(high: Any, capacity: Any) -> Any:
 
 @kernel
 def _seek(table: Any, capacity: Any, high: Any, low: Any) -> Any:
-    """The slot that holds a key, or else the one before which it belongs."""
+    """Return the slot of a key, or else the slot before which it belongs."""
     slot = _home(high, capacity)
     while table[slot, PLACE] != 0 and (
         table[slot, HIGH] < high or (table[slot, HIGH] == high and table[slot, LOW] < low)
@@ -54,7 +55,7 @@ def _holds(table: Any, slot: Any, high: Any, low: Any) -> Any:
 
 @kernel
 def _make_gap(table: Any, slot: Any) -> Any:
-    """Move what lies from `slot` on by one; False if there is no room."""
+    """Move the entries from `slot` on by one; returns False if there is no room."""
     end = slot
     while table[end, PLACE] != 0:
         end += 1
@@ -68,7 +69,7 @@ def _make_gap(table: Any, slot: Any) -> Any:
 
 @kernel
 def _close_gap(table: Any, slot: Any, capacity: Any) -> Any:
-    """Take the entry of `slot` out."""
+    """Remove the entry of `slot`."""
     while table[slot + 1, PLACE] != 0 and _home(table[slot + 1, HIGH], capacity) <= slot:
         for column in range(table.shape[1]):
             table[slot, column] = table[slot + 1, column]
@@ -84,7 +85,8 @@ def _is_alive(table: Any, slot: Any, alive_from: Any, deleted_from: Any) -> Any:
 
 @kernel
 def _is_older(values: Any, row: Any, table: Any, slot: Any) -> Any:
-    """Whether a row loses: by the first of its values, other than NULL, that differs from the entry's."""
+    """Return True if a row loses: the first of its values, other than NULL, that differs from the entry's is
+    smaller."""
     for column in range(values.shape[1]):
         value, current = values[row, column], table[slot, FIRST_VALUE + column]
         if value != NULL and value != current:
@@ -110,10 +112,10 @@ def upsert(
 ) -> int:
     """Enter rows[first:] of a batch, one after the other; verdicts[row] and replaced[row], a place or 0, are written.
 
-    high, low, places (N,) and values (N, C) are of the batch; a NULL among `values` takes over what it replaces.
-    alive_from, deleted_from (N,): below which comparison value a key, and a deleted key, is dead to the row.
-    used (2,): entries, and how many there may be. Returns the position in `rows` for which there is no room, or
-    len(rows)."""
+    high, low, places (N,) and values (N, C) are those of the batch. A NULL among `values` takes over the replaced row's
+    value. alive_from, deleted_from (N,): a key, or a deleted key, with a lower comparison value is dead to the row.
+    used (2,): the number of entries, and the most there may be. Returns the position in `rows` for which there is no
+    room, or len(rows)."""
     for position in range(first, rows.shape[0]):
         row = rows[position]
         slot = _seek(table, capacity, high[row], low[row])
@@ -158,7 +160,7 @@ def promote(
     capacity: int,
     used: Longs,
 ) -> int:
-    """Move the keys of rows[first:] from one table to another, in which none of these is; returns as `upsert` does."""
+    """Move the keys of rows[first:] from one table to another, which has none of them; returns what `upsert` does."""
     for position in range(first, rows.shape[0]):
         row = rows[position]
         source = _seek(old, old_capacity, high[row], low[row])
@@ -180,7 +182,7 @@ def promote(
 def find(
     rows: Longs, high: Longs, low: Longs, table: Longs, capacity: int, is_there: NDArray[np.bool_], values: Longs
 ) -> None:
-    """Mark those of `rows` whose keys are in the table, and give values[row], the first comparison value of each."""
+    """Mark the `rows` whose keys are in the table, and write the first comparison value of each to values[row]."""
     for position in range(rows.shape[0]):
         row = rows[position]
         slot = _seek(table, capacity, high[row], low[row])
@@ -200,15 +202,15 @@ def keep_first(
     to_live: int,
     floor: int,
     skips_late: bool,
-    kept: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     late: NDArray[np.bool_],
 ) -> int:
-    """Mark as kept each row of which no row of its key is alive, one after the other; returns the largest value after.
+    """Keep each row, one after the other, of whose key no row is alive; returns the largest value afterwards.
 
-    keys (N,): numbers of the rows' keys, of which is_there (K,) and newest (K,) say what is known. A key is alive
-    unless its value is below `floor`, or below the largest before less `to_live`, -1: for ever. Rows that are kept
-    raise the largest, unless they are beyond their limit. late (N,): past the time to live; they are not kept if they
-    are to be skipped."""
+    keys (N,): numbers of the rows' keys. is_there (K,) and newest (K,): whether a key has a row, and its value. A key
+    is alive unless its value is below `floor`, or below the largest value so far less `to_live` (-1: for ever). Rows
+    that are kept raise the largest value, unless they are beyond their limit. late (N,), written: rows past the time to
+    live; with `skips_late` they are not kept. is_kept (N,), written."""
     for row in range(keys.shape[0]):
         key, value = keys[row], values[row]
         alive_from = floor
@@ -217,7 +219,7 @@ def keep_first(
         late[row] = value < alive_from
         if (is_there[key] and newest[key] >= alive_from) or (late[row] and skips_late):
             continue
-        kept[row] = True
+        is_kept[row] = True
         newest[key] = max(newest[key], value) if is_there[key] else value
         is_there[key] = True
         if value > largest and value <= limits[row]:
@@ -227,7 +229,7 @@ def keep_first(
 
 @kernel
 def renumber(rows: Longs, high: Longs, low: Longs, places: Longs, table: Longs, capacity: int) -> None:
-    """Give the keys of `rows`, which are in the table, other places."""
+    """Set the places of the keys of `rows`, which are in the table."""
     for position in range(rows.shape[0]):
         row = rows[position]
         table[_seek(table, capacity, high[row], low[row]), PLACE] = places[row]
@@ -235,10 +237,10 @@ def renumber(rows: Longs, high: Longs, low: Longs, places: Longs, table: Longs, 
 
 @kernel
 def relocate(segments: Longs, starts: Longs, docs: Longs, target: int, table: Longs) -> int:
-    """Move entries of `segments` (S,), ascending, to the segment `target`; returns how many.
+    """Move entries of `segments` (S,), ascending, to the segment `target`; returns the number of moved entries.
 
-    docs[starts[s] + d] is the new doc of doc d, -1: none. Entries that have none are marked as REMOVED, and so are
-    those of docs beyond starts[s + 1]; starts (S + 1,)."""
+    docs[starts[s] + d] is the new doc of doc d, -1: none; starts (S + 1,). Entries without a new doc, and those of docs
+    beyond starts[s + 1], are marked as REMOVED."""
     moved = 0
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
@@ -259,7 +261,7 @@ def relocate(segments: Longs, starts: Longs, docs: Longs, target: int, table: Lo
 
 @kernel
 def move_tail(segment: int, first_doc: int, target: int, table: Longs) -> None:
-    """Make docs of `segment` from `first_doc` on the docs of `target`, from 0 on."""
+    """Turn the docs of `segment` from `first_doc` on into docs of `target` from 0 on."""
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
         doc = (place & 0xFFFFFFFF) - first_doc
@@ -269,9 +271,9 @@ def move_tail(segment: int, first_doc: int, target: int, table: Longs) -> None:
 
 @kernel
 def rebuild(old: Longs, alive_from: int, deleted_from: int, capacity: int, table: Longs) -> int:
-    """Copy entries that are alive, and not REMOVED, into another table, which is empty; returns how many, or -1 if they
-    do not fit."""
-    kept, end = 0, 0
+    """Copy entries that are alive, and not REMOVED, into an empty table; returns their number, or -1 if they do not
+    fit."""
+    num_copied, end = 0, 0
     for slot in range(old.shape[0]):
         place = old[slot, PLACE]
         if place == 0 or place & REMOVED != 0 or not _is_alive(old, slot, alive_from, deleted_from):
@@ -281,24 +283,25 @@ def rebuild(old: Longs, alive_from: int, deleted_from: int, capacity: int, table
             return -1
         for column in range(table.shape[1]):
             table[at, column] = old[slot, column]
-        kept, end = kept + 1, at + 1
-    return kept
+        num_copied, end = num_copied + 1, at + 1
+    return num_copied
 
 
 @kernel
 def count_alive(alive_from: int, deleted_from: int, table: Longs) -> int:
-    """How many entries are alive and not REMOVED."""
-    kept = 0
+    """Return the number of entries that are alive and not REMOVED."""
+    num_alive = 0
     for slot in range(table.shape[0]):
         place = table[slot, PLACE]
-        kept += place != 0 and place & REMOVED == 0 and _is_alive(table, slot, alive_from, deleted_from)
-    return kept
+        num_alive += place != 0 and place & REMOVED == 0 and _is_alive(table, slot, alive_from, deleted_from)
+    return num_alive
 
 
 @kernel
 def largest_before(values: Longs, limits: Longs, largest: int, before: Longs) -> int:
-    """before[k] = the largest value before row k, at first `largest`; one beyond limits[k] does not count. Returns the
-    largest after all rows. values, limits (N,)."""
+    """Write the largest value before row k to before[k], starting with `largest`; values beyond limits[k] do not count.
+
+    Returns the largest after all rows. values, limits (N,)."""
     for row in range(values.shape[0]):
         before[row] = largest
         if values[row] > largest and values[row] <= limits[row]:
@@ -308,7 +311,7 @@ def largest_before(values: Longs, limits: Longs, largest: int, before: Longs) ->
 
 @kernel
 def set_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
-    """Set the bits of docs, counted from the first word's; returns how many were not set."""
+    """Set the bits of docs, numbered from the first word on; returns the number of bits that were not set."""
     changed = 0
     for position in range(docs.shape[0]):
         word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)
@@ -319,7 +322,7 @@ def set_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
 
 @kernel
 def clear_bits(docs: Longs, words: NDArray[np.uint64]) -> int:
-    """As `set_bits`, the other way round."""
+    """Clear the bits of docs; returns the number of bits that were set."""
     changed = 0
     for position in range(docs.shape[0]):
         word, bit = docs[position] >> 6, np.uint64(1) << np.uint64(docs[position] & 63)

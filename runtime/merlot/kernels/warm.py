@@ -1,10 +1,10 @@
 """Compile the query kernels for the types that queries use, and keep the code on disk: `python -m merlot.kernels.warm`.
 
-Run at installation and when an image is built: a first query then loads code in milliseconds, where LLVM would take
-seconds. What a kernel only reads is read-only here, as `jit.kernel` has code for that serve arrays that may be written.
+It runs at installation and when an image is built: a first query then loads code in milliseconds, where LLVM would take
+seconds. Arrays that a kernel only reads are read-only here, because `jit.kernel` lets writable arrays use that code.
 
-`load_for_queries` is what servers, brokers and benchmarks call when they start: numba takes a quarter of a second for
-its first kernel, and a millisecond or two for each one after it.
+Servers, brokers and benchmarks call `load_for_queries` when they start: numba takes a quarter of a second for its first
+kernel, and a millisecond or two for each further one.
 """
 
 import argparse
@@ -108,11 +108,11 @@ QUICKSTART = frozenset(
         topk.smallest,
     )
 )
-"""The kernels that `make quickstart` calls: compiled first, while pip's work is done and Spark starts."""
+"""Kernels that `make quickstart` calls: compiled first, while pip's work is done and Spark starts."""
 
 
 def cases() -> list[Case]:
-    """List every kernel with arguments of the types it is called with, those of the quickstart first."""
+    """Return every kernel with arguments of the types it is called with, the quickstart's kernels first."""
     return sorted(_cases(), key=lambda case: case[0] not in QUICKSTART)
 
 
@@ -127,7 +127,7 @@ def _cases() -> Iterator[Case]:
 
 
 def query_cases() -> Iterator[Case]:
-    """Those that queries run."""
+    """Yield the kernels that queries run."""
     yield from _decodes()
     yield from _codes()
     yield from _scans()
@@ -146,14 +146,14 @@ def query_cases() -> Iterator[Case]:
 
 
 def column(dtype: Any, *, size: int = 64) -> NDArray[Any]:
-    """A column as segments hand it out: read-only."""
+    """Return a read-only column, as segments hand it out."""
     values = np.zeros(size, dtype)
     values.flags.writeable = False
     return values
 
 
 def _decodes() -> Iterator[Case]:
-    """Columns out of their segments."""
+    """Yield the kernels that decode columns of segments."""
     words, docs = column(np.uint64), column(np.uint32, size=1)
     for dtype in (*IDS, np.int32, np.int64):
         yield bits.unpack, (words, 1, 0, 0, np.zeros(64, dtype))
@@ -163,7 +163,7 @@ def _decodes() -> Iterator[Case]:
 
 
 def _codes() -> Iterator[Case]:
-    """Values to dictionaries and ids: when segments are built, and when columns of several are joined."""
+    """Yield the kernels that make dictionaries and ids, for new segments and when columns of several are joined."""
     ranks = np.ones(64, np.uint32)
     for dtype in (np.int32, np.int64):
         yield bits.min_max, (column(dtype), np.zeros(2, dtype))
@@ -186,7 +186,7 @@ def _codes() -> Iterator[Case]:
 
 
 def _builds() -> Iterator[Case]:
-    """Segments and their indexes."""
+    """Yield the kernels that build segments and their indexes."""
     counts = np.zeros(2, np.uint32)
     for dtype in (*IDS, np.int32, np.int64):
         yield bits.pack, (column(dtype), 0, 1, np.zeros(2, np.uint64))
@@ -218,7 +218,7 @@ def _scans() -> Iterator[Case]:
 
 
 def _checks() -> Iterator[Case]:
-    """What is looked at when a column is first read."""
+    """Yield the kernels that check a column when it is first read."""
     text = column(np.uint8)
     for dtype in NUMBERS:
         ascend = ordering.floats_ascend if np.dtype(dtype).kind == "f" else ordering.integers_ascend
@@ -251,7 +251,7 @@ def _messages() -> Iterator[Case]:
 
 
 def _texts() -> Iterator[Case]:
-    """Appending to a consuming segment."""
+    """Yield the kernels that append to a consuming segment."""
     ids, slots = np.zeros(1, np.uint32), np.full(64, texts.EMPTY, np.uint32)
     hashes, data = np.zeros(1, np.uint64), np.zeros(8, np.uint8)
     entries = hashes.copy(), np.zeros(2, np.int32), data
@@ -264,7 +264,7 @@ def _texts() -> Iterator[Case]:
 
 
 def _upserts() -> Iterator[Case]:
-    """Rows of upsert tables: keys, their index, bits of valid docs."""
+    """Yield the kernels of upsert tables: keys, their index, bits of valid docs."""
     hashes = np.zeros(1, np.uint64)
     for offsets in (column(np.int32, size=2), column(np.int64, size=2)):
         yield hashing.hash_spans_twice, (column(np.uint8), offsets, hashes, hashes.copy(), hashes.copy())
@@ -289,7 +289,7 @@ def _upserts() -> Iterator[Case]:
 
 
 def _partial_upserts() -> Iterator[Case]:
-    """Rows that are merged into those of their keys."""
+    """Yield the kernels that merge rows into those of their keys."""
     prior, valid, rows = np.full(1, -1), np.ones(1, np.uint8), np.zeros(1, np.int64)
     yield partial.last_values, (prior, valid, rows)
     yield partial.first_values, (prior, valid, rows)
@@ -314,8 +314,8 @@ def _trees() -> Iterator[Case]:
 
 
 def _filters() -> Iterator[Case]:
-    one, words = np.zeros(1, np.uint64), np.zeros(8, np.uint32)
-    yield hashing.find_holders, (np.uint64(1), words, words, one, one + np.uint64(1), np.zeros(1, np.int8))
+    single, words = np.zeros(1, np.uint64), np.zeros(8, np.uint32)
+    yield hashing.find_holders, (np.uint64(1), words, words, single, single + np.uint64(1), np.zeros(1, np.int8))
 
 
 def _takes() -> Iterator[Case]:
@@ -346,8 +346,8 @@ def _groups() -> Iterator[Case]:
     for codes in (np.int64, np.uint64):
         yield group.append_key, (column(codes), 0, np.zeros(64, np.uint64))
     yield group.mark, (column(np.int64), present)
-    kept = np.zeros(64, np.int64), np.zeros(64, np.uint32)
-    yield group.keys_within, (np.zeros(64, np.uint32), np.uint32(0), np.uint32(9), *kept)
+    outputs = np.zeros(64, np.int64), np.zeros(64, np.uint32)
+    yield group.keys_within, (np.zeros(64, np.uint32), np.uint32(0), np.uint32(9), *outputs)
     slots, keys = np.full(64, group.EMPTY, np.uint32), column(np.uint64, size=4)
     groups, ends = np.zeros(4, np.uint32), np.zeros(1, np.int64)
     yield group.assign_dense, (keys, slots.copy(), groups)
@@ -367,15 +367,15 @@ def _best_texts() -> Iterator[Case]:
 
 
 def _parts() -> Iterator[Case]:
-    """Many groups, by parts."""
+    """Yield the kernels that group many keys by parts."""
     words, hashes, rows = column(np.uint64, size=4).reshape(1, 4), column(np.uint64, size=4), column(np.uint32, size=4)
     counts, bounds = np.zeros(2, np.int64), column(np.int64, size=2)
     yield partition.hash_words, (words, hashes.copy())
     yield partition.count_parts, (hashes, 63, counts)
     yield partition.scatter, (hashes, 0, 63, np.zeros(2, np.int64), hashes.copy(), rows.copy())
-    found = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
+    outputs = rows.copy(), hashes.copy(), rows.copy(), np.zeros(1, np.int64)
     yield partition.equal_words, (words, rows, rows, 0, 4)
-    yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *found)
+    yield partition.assign_parts, (hashes, rows, bounds, np.zeros(8, np.uint32), *outputs)
     yield partition.number_groups, (rows, bounds, rows, rows, bounds, rows.copy(), rows.copy())
     for offsets in (column(np.int32, size=5), column(np.int64, size=5)):
         yield hashing.hash_spans, (column(np.uint8), offsets, hashes.copy())
@@ -400,23 +400,23 @@ def _aggregates() -> Iterator[Case]:
         yield aggregate.min_groups, (groups, values, out)
         yield aggregate.max_groups, (groups, values, out)
     yield aggregate.count_groups, (groups, sums)
-    one, two, four = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
-    yield moments.add_one, (groups, doubles, one)
-    yield moments.add_two, (groups, doubles, doubles, two)
-    yield moments.merge_one, (groups, one.copy(), one)
-    yield moments.merge_two, (groups, two.copy(), two)
-    yield moments.add_four, (groups, doubles, four)
-    yield moments.merge_four, (groups, four.copy(), four)
+    variances, covariances, fourth_moments = np.zeros((64, 3)), np.zeros((64, 6)), np.zeros((64, 5))
+    yield moments.add_one, (groups, doubles, variances)
+    yield moments.add_two, (groups, doubles, doubles, covariances)
+    yield moments.merge_one, (groups, variances.copy(), variances)
+    yield moments.merge_two, (groups, covariances.copy(), covariances)
+    yield moments.add_four, (groups, doubles, fourth_moments)
+    yield moments.merge_four, (groups, fourth_moments.copy(), fourth_moments)
     yield from _funnels()
     yield topk.smallest, (longs, sums[:2].copy(), sums[:2].copy())
 
 
 def _funnels() -> Iterator[Case]:
     events = (column(np.int64, size=2), column(np.int32, size=2), column(np.int64, size=2), 2, 10, 0, 0)
-    found = np.zeros(1, np.int32)
-    yield funnel.furthest, (*events, found)
-    yield funnel.completed, (*events, found)
-    yield funnel.durations, (*events, found, np.zeros(2, np.int64), np.zeros((2, 1), np.int64))
+    out = np.zeros(1, np.int32)
+    yield funnel.furthest, (*events, out)
+    yield funnel.completed, (*events, out)
+    yield funnel.durations, (*events, out, np.zeros(2, np.int64), np.zeros((2, 1), np.int64))
 
 
 def _arithmetic() -> Iterator[Case]:
@@ -486,7 +486,7 @@ def _sketches() -> Iterator[Case]:
 
 
 def warm(chosen: Callable[[], Iterable[Case]] = cases) -> int:
-    """Call every one of some cases once; returns how many there are."""
+    """Call every kernel of some cases once; returns the number of cases."""
     number = 0
     for kernel, arguments in chosen():
         kernel(*arguments)
@@ -495,15 +495,17 @@ def warm(chosen: Callable[[], Iterable[Case]] = cases) -> int:
 
 
 def start_loading(*, compiles: bool) -> threading.Thread:
-    """`load_for_queries` beside what else starts; a daemon: nobody waits for a compiler when a process stops."""
+    """Run `load_for_queries` in a daemon thread: nothing waits for a compiler when a process stops."""
     thread = threading.Thread(target=load_for_queries, kwargs={"compiles": compiles}, name="warm-up", daemon=True)
     thread.start()
     return thread
 
 
 def load_for_queries(*, compiles: bool = True) -> None:
-    """What a process does at its start, so that no query waits for a kernel. Others are loaded by whoever takes in a
-    stream, merges or builds. Without compiles, what is not compiled yet is left to the query that needs it."""
+    """Load the query kernels at a process's start, so that no query waits for them.
+
+    Other kernels are loaded by whatever consumes a stream, merges or builds. Without compiles, a kernel that is not
+    compiled yet is left to the query that needs it."""
     started = time.perf_counter()
     ready = [case for case in query_cases() if compiles or compiling.is_compiled(case)]
     number = warm(lambda: iter(ready))
@@ -541,7 +543,7 @@ def _leave_behind(log: Path) -> None:
 
 
 def _tell() -> None:
-    """To the process that waits for this worker, which ends when the checkout is gone."""
+    """Write a byte to the process that waits for this worker; exit if the checkout is gone."""
     if not Path(__file__).exists():
         raise SystemExit
     with contextlib.suppress(BrokenPipeError):

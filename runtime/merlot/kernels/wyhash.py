@@ -1,6 +1,6 @@
-"""wyhash, final version 4, as hash4j computes it with its default seed: 64 bits of numbers' bytes and of texts.
+"""wyhash, final version 4, as hash4j computes it with its default seed: 64-bit hashes of numbers and of texts.
 
-A text is hashed as Java holds it: UTF-16, then the number of its units in four bytes.
+A text is hashed as Java holds it: UTF-16, then the number of its code units in four bytes.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ _SECRET_3: Final = np.uint64(0x589965CC75374CC3)
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _LONG: Final = 48
-"""Bytes that are taken at a time where there are more."""
+"""Bytes that a step takes while more than these are left."""
 _PAIR: Final = 16
 _BYTES_OF_LENGTH: Final = 4
 _MOST_PER_BYTE: Final = 2
-"""Bytes of UTF-16 for one of UTF-8."""
+"""Most bytes of UTF-16 for a byte of UTF-8."""
 
 
 @kernel
-def _high(one: Any, other: Any) -> Any:
-    """The upper 64 bits of a product."""
-    low, high = one & _LOW, one >> _HALF
-    of_low, of_high = other & _LOW, other >> _HALF
+def _high(left: Any, right: Any) -> Any:
+    """Return the upper 64 bits of a product."""
+    low, high = left & _LOW, left >> _HALF
+    of_low, of_high = right & _LOW, right >> _HALF
     middle = high * of_low + ((low * of_low) >> _HALF)
     return high * of_high + (middle >> _HALF) + (((middle & _LOW) + low * of_high) >> _HALF)
 
 
 @kernel
-def _mixed(one: Any, other: Any) -> Any:
-    return (one * other) ^ _high(one, other)
+def _mixed(left: Any, right: Any) -> Any:
+    return (left * right) ^ _high(left, right)
 
 
 @kernel
-def _finished(one: Any, other: Any, seed: Any, length: Any) -> Any:
-    one ^= _SECRET_1
-    other ^= seed
-    return _mixed((one * other) ^ _SECRET_0 ^ np.uint64(length), _high(one, other) ^ _SECRET_1)
+def _finished(left: Any, right: Any, seed: Any, length: Any) -> Any:
+    left ^= _SECRET_1
+    right ^= seed
+    return _mixed((left * right) ^ _SECRET_0 ^ np.uint64(length), _high(left, right) ^ _SECRET_1)
 
 
 @kernel
@@ -57,16 +57,16 @@ def _seed() -> Any:
 
 @kernel
 def _few(data: NDArray[np.uint8], length: Any) -> Any:
-    """Of 4 to 16 bytes."""
+    """Hash 4 to 16 bytes."""
     step = (length >> 3) << 2
-    one = (load_bytes(data, 0, 4) << _HALF) | load_bytes(data, step, step + 4)
-    other = (load_bytes(data, length - 4, length) << _HALF) | load_bytes(data, length - 4 - step, length - step)
-    return _finished(one, other, _seed(), length)
+    left = (load_bytes(data, 0, 4) << _HALF) | load_bytes(data, step, step + 4)
+    right = (load_bytes(data, length - 4, length) << _HALF) | load_bytes(data, length - 4 - step, length - step)
+    return _finished(left, right, _seed(), length)
 
 
 @kernel
 def _many(data: NDArray[np.uint8], length: Any) -> Any:
-    """Of more than 16 bytes."""
+    """Hash more than 16 bytes."""
     first = second = third = _seed()
     start = 0
     while length - start > _LONG:
@@ -83,7 +83,7 @@ def _many(data: NDArray[np.uint8], length: Any) -> Any:
 
 @kernel
 def hash_words(words: NDArray[np.uint64], is_wide: Any, out: Hashes) -> None:
-    """Of numbers of 8 bytes, or of the lower 4 of each."""
+    """Hash numbers of 8 bytes, or the lower 4 bytes of each."""
     for row in range(words.shape[0]):
         low, high = words[row] & _LOW, words[row] >> _HALF
         if is_wide:
@@ -94,7 +94,7 @@ def hash_words(words: NDArray[np.uint64], is_wide: Any, out: Hashes) -> None:
 
 @kernel
 def hash_texts(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
-    """Of each text of UTF-8, data[offsets[k] : offsets[k + 1]]."""
+    """Hash each text, UTF-8 data[offsets[k] : offsets[k + 1]]."""
     units = np.empty(0, np.uint8)
     for row in range(out.shape[0]):
         start, stop = offsets[row], offsets[row + 1]
@@ -109,13 +109,13 @@ def hash_texts(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes)
 
 @kernel
 def _put(out: NDArray[np.uint8], place: Any, number: Any, size: Any) -> None:
-    for one in range(size):
-        out[place + one] = (number >> (8 * one)) & 0xFF
+    for offset in range(size):
+        out[place + offset] = (number >> (8 * offset)) & 0xFF
 
 
 @kernel
 def _units_of(data: NDArray[np.uint8], start: Any, stop: Any, out: NDArray[np.uint8]) -> Any:
-    """Write UTF-16, the lower byte first; returns how many bytes it has."""
+    """Write UTF-16, the lower byte first; returns the number of its bytes."""
     size = 0
     while start < stop:
         lead = np.int64(data[start])

@@ -44,7 +44,7 @@ class RuleCondition:
     """CEL of the negated condition, if it is more than a leading `!`."""
 
     def holds(self, names: Names) -> bool:
-        """Return True if the condition holds; raise MalformedError."""
+        """Return True if the condition holds; raise MalformedError if a value has the wrong type or is missing."""
         return not self.failures(names)
 
     def operand(self, tightness: int) -> str:
@@ -65,7 +65,7 @@ class RuleCondition:
         return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
 
     def same_as(self, other: RuleCondition) -> RuleCondition:
-        """Return the condition that both conditions hold, or neither."""
+        """Return the condition that either both conditions hold or neither does."""
         return _equality(
             self.operand(_ATOM), other.operand(_ATOM), lambda names: self.holds(names) == other.holds(names)
         )
@@ -187,11 +187,11 @@ class Operand:
         return _predicate(cel, lambda names: part in self.value(names, str))
 
     def size(self) -> Operand:
-        """Return the number of items of a list or mapping."""
+        """Return an operand: the number of items of a list or mapping."""
         return Operand(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
 
     def lower(self) -> Operand:
-        """Return a text of ASCII in lower case."""
+        """Return an operand: the text, which is ASCII, in lower case."""
         return Operand(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
 
     def _ordered(self, sign: str, other: Operand, holds: Callable[[Any, Any], bool], type_: type) -> RuleCondition:
@@ -276,7 +276,7 @@ def every(items: Operand, name: str, condition: Callable[[Operand], RuleConditio
 
 
 def some(items: Operand, name: str, condition: Callable[[Operand], RuleCondition]) -> RuleCondition:
-    """Return the condition that at least one item of a list meets a condition; a malformed item counts as if it did."""
+    """Return the condition that at least one item of a list meets a condition. A malformed item is taken to meet it."""
     body = condition(_variable(name, is_in_list=True))
     return _predicate(
         f"{items.cel}.exists({name}, {body.cel})",
@@ -287,8 +287,8 @@ def some(items: Operand, name: str, condition: Callable[[Operand], RuleCondition
 def _failing(items: Operand, name: str, body: RuleCondition, names: Names) -> list[str]:
     values = items.value(names, (list, dict))
     suffixes = []
-    for place, value in enumerate(values):
-        suffix = f".{value}" if isinstance(values, dict) else f"[{place}]"
+    for position, value in enumerate(values):
+        suffix = f".{value}" if isinstance(values, dict) else f"[{position}]"
         if not _holds_of(body, {**names, name: value}):
             suffixes.append(suffix)
     return suffixes

@@ -5,8 +5,7 @@ segments; kernels release the GIL, so the operating system shares the cores fair
 mostly Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls
 of 100 us per second, two answered 3,200. So there are at most as many *young* queries as cores; a query that has run
 for `SHORT_S` is old and makes room for a young one. A short query thus never waits for a long one, and a table that
-floods the server only lengthens its own queue. The scheduler is used on the event
-loop only.
+floods the server only lengthens its own queue. The scheduler is used on the event loop only.
 """
 
 from __future__ import annotations

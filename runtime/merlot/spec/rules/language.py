@@ -39,7 +39,7 @@ class RuleCondition:
 
     cel: str
     failures: Failures
-    tightness: int = _ATOM
+    precedence: int = _ATOM
     negation: str = ""
     """CEL of the negated condition, if it is more than a leading `!`."""
 
@@ -47,10 +47,10 @@ class RuleCondition:
         """Return True if the condition holds; raise MalformedError if a value has the wrong type or is missing."""
         return not self.failures(names)
 
-    def operand(self, tightness: int) -> str:
+    def operand(self, precedence: int) -> str:
         """Return the CEL text as an operand of an operator of this precedence, in parentheses if it binds less
         tightly."""
-        return self.cel if self.tightness >= tightness else f"({self.cel})"
+        return self.cel if self.precedence >= precedence else f"({self.cel})"
 
     def __and__(self, other: RuleCondition) -> RuleCondition:
         cel = f"{self.operand(_AND)} && {other.operand(_AND)}"
@@ -61,8 +61,8 @@ class RuleCondition:
         return RuleCondition(cel, lambda names: () if self.holds(names) else other.failures(names), _OR)
 
     def __invert__(self) -> RuleCondition:
-        cel, tightness = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
-        return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
+        cel, precedence = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
+        return _predicate(cel, lambda names: not self.holds(names), precedence, self.cel)
 
     def same_as(self, other: RuleCondition) -> RuleCondition:
         """Return the condition that either both conditions hold or neither does."""
@@ -75,8 +75,8 @@ class RuleCondition:
         return ~self | other
 
 
-def _predicate(cel: str, holds: Callable[[Names], bool], tightness: int = _ATOM, negation: str = "") -> RuleCondition:
-    return RuleCondition(cel, lambda names: () if holds(names) else ("",), tightness, negation)
+def _predicate(cel: str, holds: Callable[[Names], bool], precedence: int = _ATOM, negation: str = "") -> RuleCondition:
+    return RuleCondition(cel, lambda names: () if holds(names) else ("",), precedence, negation)
 
 
 def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> RuleCondition:
@@ -246,8 +246,8 @@ OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
 def has(operand: Operand) -> RuleCondition:
     """Return the condition that a field and all its parents are written."""
     cel = " && ".join(f"has({field})" for field in operand.chain)
-    tightness = _ATOM if len(operand.chain) == 1 else _AND
-    return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, tightness)
+    precedence = _ATOM if len(operand.chain) == 1 else _AND
+    return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, precedence)
 
 
 def is_empty(operand: Operand) -> RuleCondition:

@@ -1,6 +1,6 @@
-"""An embedded node beside a Spark driver: it runs on a thread of its own, and is gone when the process is.
+"""An embedded node beside a Spark driver: it runs on a thread of its own, and ends with the process.
 
-Owns that thread and its event loop. `start` and `stop` belong to one thread.
+The node owns that thread and its event loop. The same thread must call `start` and `stop`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOST = "127.0.0.1"
 
 
 def free_port(wanted: int) -> int:
-    """Return the port if nobody listens on it, else 0: any free one."""
+    """Return the wanted port if it is free; else 0, for which the system chooses a port."""
     try:
         with socket.create_server((HOST, wanted)):
             return wanted
@@ -29,7 +29,8 @@ def free_port(wanted: int) -> int:
 
 
 class LocalNode:
-    """A node over a folder. `streams` is the folder below which streams of files may be; None: nowhere."""
+    """Node that keeps its data in a folder. Its tables may read streams of files below `streams`, or none if that is
+    None."""
 
     def __init__(self, data_dir: Path, port: int, streams: Path | None = None) -> None:
         folders = () if streams is None else (str(streams.absolute()),)
@@ -46,13 +47,13 @@ class LocalNode:
     def start(self) -> None:
         """Start the node. Raise UnavailableError if another node has the folder or the port.
 
-        Ctrl-C waits until this is done, a fraction of a second."""
+        Ctrl-C takes effect only after the start, which takes a fraction of a second."""
         with postponed_signals():
             self._thread.start()
             self.port = self._call(self._node.start())
 
     def stop(self) -> None:
-        """End every role, whether or not `start` succeeded or was called."""
+        """Stop every role of the node, whether or not `start` was called and succeeded."""
         if self._thread.is_alive():
             try:
                 self._call(self._node.stop())

@@ -1,4 +1,4 @@
-"""Spark session of Merlot's jobs: quiet, on the machine's own address, in UTC, with Arrow.
+"""Spark session of Merlot's jobs: quiet, in UTC, with Arrow. A local session binds to the loopback address.
 
 A session that exists already is never replaced. Not thread-safe: one session per process, as in Spark.
 """
@@ -24,7 +24,8 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 SHORT_JVM = " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Options by which the JVM compiles quickly rather than well: the flights job took 14 s of its CPU instead of 25 s."""
+"""Options by which the JVM compiles quickly rather than well: its CPU time in the flights job was 14 s instead of 25
+s."""
 SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -38,10 +39,10 @@ PATIENT: Mapping[str, str] = {
     "spark.kubernetes.driver.connectionTimeout": "60000",
     "spark.kubernetes.driver.requestTimeout": "60000",
 }
-"""Timeouts in milliseconds: with Spark's ten seconds a busy API server ends the job."""
+"""Timeouts in milliseconds. With Spark's default of ten seconds, a slow answer of a busy API server ends the job."""
 WARM_WORKERS: Mapping[str, str] = {"spark.python.daemon.module": "merlot_spark.worker_daemon"}
-"""Setting for Python workers that fork from one daemon, which has loaded the segment builder. Used where executors
-surely have that module."""
+"""Setting for Python workers that fork from one daemon, which has loaded the segment builder. Used only where executors
+are sure to have that module."""
 
 
 REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
@@ -51,7 +52,7 @@ REPEATING_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 def create_session(
     master: str = "local[2]", *, memory: str = "1g", is_short: bool = False, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a session for build jobs. `local[N]` runs inside this machine; any other master brings its own addresses.
+    """Return a session for build jobs. `local[N]` runs on this machine; any other master sets its own addresses.
 
     `is_short` is for local jobs of less than a minute or so: see SHORT_JVM."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,5 +1,5 @@
-"""Jobs of merges that run on Spark. A task has a Job while it is in the queue; whatever becomes of the Job or of the
-operator, the task stays in the queue and gets a Job again.
+"""Jobs of merge tasks that run on Spark. A task in the queue gets a Job when fewer than the maximum run. If the Job
+fails or the operator restarts, the task stays in the queue and gets another Job.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ class MergeJobPlan:
 def plan(
     tasks: Sequence[tuple[str, str]], jobs: Sequence[Object], tables: Mapping[str, Object], most: int
 ) -> MergeJobPlan:
-    """Plan the Jobs. `tasks` holds id and table of each task in the queue; at most `most` Jobs run at a time. Pure."""
+    """Plan the Jobs. `tasks` holds id and table of each task in the queue; `most`, but at least 1, is how many Jobs may
+    run at a time. Pure."""
     wanted = {
         merge_job_name(tables[table]["metadata"]["uid"], table, task): (task, table)
         for task, table in tasks
         if table in tables and not is_deleting(tables[table])
     }
     obsolete = [job for job in jobs if name_of(job) not in wanted or _has_ended(job)]
-    there = {name_of(job) for job in jobs}
-    num_active = len(there & wanted.keys())
-    missing = [task for name, task in wanted.items() if name not in there]
+    existing = {name_of(job) for job in jobs}
+    num_active = len(existing & wanted.keys())
+    missing = [task for name, task in wanted.items() if name not in existing]
     started = missing[: max(0, max(1, most) - num_active)]
     return MergeJobPlan(tuple(started), tuple(job for job in obsolete if not is_deleting(job)))
 
@@ -51,8 +52,8 @@ async def reconcile_merge_jobs(context: ReconcileContext, demand: ClusterDemand)
         return written
     jobs = [job for job in context.store.of(JOBS, namespace) if TASK in annotations_of(job)]
     tables = {name_of(table): table for table in context.store.of(TABLES, namespace)}
-    chosen = plan(status.spark_tasks, jobs, tables, context.config.sizes.minion_max)
-    for task, table in chosen.started:
+    job_plan = plan(status.spark_tasks, jobs, tables, context.config.sizes.minion_max)
+    for task, table in job_plan.started:
         owner = owner_reference(tables[table])
         job = merge_job(
             MergePod(namespace=namespace, table=table, task=task, owner=owner, stores=demand.stores), context.config
@@ -62,7 +63,7 @@ async def reconcile_merge_jobs(context: ReconcileContext, demand: ClusterDemand)
             await context.events.normal(tables[table], "MergeStarted", f"merge {task} runs as Job {name_of(job)}")
         except MerlotError as error:
             written.problems[title(job)] = error
-    written.problems |= (await context.writer.delete_all(chosen.obsolete)).problems
+    written.problems |= (await context.writer.delete_all(job_plan.obsolete)).problems
     return written
 
 

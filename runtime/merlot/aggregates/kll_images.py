@@ -1,8 +1,8 @@
 """Check images of KLL sketches of doubles before the library reads them, because it trusts their contents.
 
-An image has four bytes of sizes and flags, K and M. With more than one value it also has their number, the least K that
-was merged in, the number of levels and where each begins, the least and the greatest value, and the retained values. A
-value of level n stands for 2^n.
+An image has four bytes of sizes and flags, K and M. If it has more than one value, a body follows: the number of
+values, the least K of the merged sketches, the number of levels and where each begins, the least and the greatest
+value, and the retained values. A value of level n stands for 2^n.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BODY: Final = struct.Struct("<QHBB")
 _FAMILY: Final = 15
 _EMPTY, _SINGLE = 1, 4
 _SHORT, _FULL = 2, 5
-"""Words before the rest of an image, without and with a body."""
+"""Length of the preamble in words of four bytes, without and with a body."""
 _M: Final = 8
 _LEAST_K: Final = 8
 _MOST_LEVELS: Final = 60
@@ -29,7 +29,7 @@ _THIRDS: Final[tuple[int, ...]] = tuple(3**power for power in range(31))
 
 
 def checked(stored: pa.Array) -> pa.Array:
-    """Return the images if each is that of a sketch, or empty; else raise SketchError."""
+    """Return the images unchanged. Raise SketchError if one of them is neither empty nor a valid sketch."""
     for row, image in enumerate(stored.to_pylist()):
         if image and not is_sound(image):
             raise SketchError(NO_SKETCH, row)
@@ -37,8 +37,8 @@ def checked(stored: pa.Array) -> pa.Array:
 
 
 def in_order(image: bytes) -> bytes:
-    """Return the same sketch with its lowest level sorted: then few values have the same image, in whatever order they
-    came."""
+    """Return the same sketch with its lowest level sorted. The image of a sketch of few values then does not depend on
+    the order in which they arrived."""
     if image[0] != _FULL:
         return image
     _, _, num_levels, _ = _BODY.unpack_from(image, _HEAD.size)
@@ -51,18 +51,20 @@ def in_order(image: bytes) -> bytes:
 
 
 def is_sound(image: bytes) -> bool:
-    """Return True if the library may read the image."""
+    """Return True if the image is consistent, so that the library can read it safely."""
     if len(image) < _HEAD.size:
         return False
-    words, version, family, flags, k, m, _ = _HEAD.unpack_from(image)
+    preamble_words, version, family, flags, k, m, _ = _HEAD.unpack_from(image)
     if family != _FAMILY or m != _M or k < _LEAST_K:
         return False
     if flags & _EMPTY:
-        return words == _SHORT and version == 1 and len(image) == _HEAD.size
+        return preamble_words == _SHORT and version == 1 and len(image) == _HEAD.size
     if flags & _SINGLE:
-        is_whole = words == _SHORT and version == 2 and len(image) == _HEAD.size + 8
+        is_whole = preamble_words == _SHORT and version == 2 and len(image) == _HEAD.size + 8
         return is_whole and struct.unpack_from("<d", image, _HEAD.size)[0] == struct.unpack_from("<d", image, 8)[0]
-    return words == _FULL and version == 1 and len(image) >= _HEAD.size + _BODY.size and _is_sound_body(image, k)
+    return (
+        preamble_words == _FULL and version == 1 and len(image) >= _HEAD.size + _BODY.size and _is_sound_body(image, k)
+    )
 
 
 def _is_sound_body(image: bytes, k: int) -> bool:
@@ -83,9 +85,9 @@ def _is_sound_body(image: bytes, k: int) -> bool:
     if not ((values >= least) & (values <= greatest)).all():
         return False
     # All levels but the first are sorted.
-    places = bounds - bounds[0]
-    parts = (values[places[level] : places[level + 1]] for level in range(1, num_levels))
-    return all(bool((part[1:] >= part[:-1]).all()) for part in parts)
+    positions = bounds - bounds[0]
+    levels = (values[positions[level] : positions[level + 1]] for level in range(1, num_levels))
+    return all(bool((level_values[1:] >= level_values[:-1]).all()) for level_values in levels)
 
 
 def _level_capacity(k: int, num_levels: int, level: int) -> int:

@@ -1,4 +1,4 @@
-"""The …MV aggregates: another aggregate applied to every value of a multi-value column, instead of to its rows."""
+"""The …MV aggregates: another aggregate applied to every value of a multi-value column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from merlot.vectors.vector import Vector
 
 
 class OfLists(AggregationFunction):
-    """Aggregate over lists, such as SUMMV of SUM; the states are the same."""
+    """Aggregate over the values of lists, such as SUMMV. Its states are those of the aggregate over rows, such as
+    SUM."""
 
     flattens = True
 

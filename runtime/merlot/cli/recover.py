@@ -34,10 +34,10 @@ def recover(
         raise UsageError("--accept-loss and --from-footers exclude each other")
     flags = {"acceptLoss": accept_loss, "fromFooters": from_footers}
     query = {name: "true" for name, is_set in flags.items() if is_set}
-    done = NodeClient(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
-    missing = f", {output.plural(len(done['missing']), 'segment')} without a file" if done["missing"] else ""
-    output.say(f"table/{table} recovered: {output.plural(len(done['recovered']), 'segment')} brought back{missing}")
-    for partition in done.get("partitions", ()):
+    answer = NodeClient(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
+    missing = f", {output.plural(len(answer['missing']), 'segment')} without a file" if answer["missing"] else ""
+    output.say(f"table/{table} recovered: {output.plural(len(answer['recovered']), 'segment')} brought back{missing}")
+    for partition in answer.get("partitions", ()):
         sealed = output.plural(partition["segments"], "segment")
         output.say(f"partition/{partition['partition']} has {sealed}, reads on from offset {partition['offset']}")
 
@@ -62,6 +62,6 @@ def undelete(
         output.show_table(["SEGMENT", "REMOVED"], rows)
         return
     path = path_of("tables", table, "undelete")
-    done = client.post(path, orjson.dumps(segments), "application/json")
-    for name in done["restored"]:
+    answer = client.post(path, orjson.dumps(segments), "application/json")
+    for name in answer["restored"]:
         output.say(f"segment/{name} restored")

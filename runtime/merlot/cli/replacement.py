@@ -17,8 +17,8 @@ from merlot.spec.shape import Shape
 
 LOAD_TIMEOUT_S = 600.0
 ROUTE_TIMEOUT_S = 30.0
-"""Longest wait for brokers that do not follow. A dead broker has left the cluster by then."""
-ROUTE_LOOK_S = 0.05
+"""Longest wait until brokers route queries to the outputs. A dead broker has left the cluster by then."""
+ROUTE_POLL_S = 0.05
 ROUTED = "Routed"
 IN_PROGRESS, COMPLETED = "IN_PROGRESS", "COMPLETED"
 
@@ -38,7 +38,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class Replacer:
-    """Replacements of one table's segments."""
+    """Client that replaces segments of one table."""
 
     client: NodeClient
     table: str
@@ -54,19 +54,19 @@ class Replacer:
         return [SegmentRecord.model_validate(statuses[name]) for name in sorted(names & statuses.keys())]
 
     def smallest(self, window: TimeWindow) -> TimeWindow:
-        """Return the window, widened to all rows that merges have rounded together with those in it."""
+        """Return the window, widened so that it splits no period to which merges have rounded times."""
         statuses: dict[str, Any] = self.client.get(path_of("segments", self.table, "metadata"))
         visible = [SegmentRecord.model_validate(status) for status in statuses.values() if status.get("visible", True)]
         return TimeWindow(*smallest_window(visible, (window.start_ms, window.end_ms)))
 
     def states(self) -> Mapping[str, str]:
-        """Return the state of every entry, by its id."""
+        """Return the state of every entry of the table's lineage, by its id."""
         entries = self.client.get(path_of("segments", self.table, "lineage")).get("lineageEntries", {})
         return {name: str(entry["state"]) for name, entry in entries.items()}
 
     def start(self, entry: str, family: str, inputs: Sequence[SegmentRecord], outputs: Sequence[SegmentRecord]) -> None:
-        """Start an entry. Unfinished entries whose ids begin with `family` are reverted first: they are remains of runs
-        with the same task."""
+        """Start an entry. Unfinished entries whose ids begin with `family` are reverted first: earlier runs of the same
+        task have left them."""
         for other, state in self.states().items():
             if other.startswith(family) and state == IN_PROGRESS:
                 self.revert(other)
@@ -104,30 +104,30 @@ class Replacer:
                 on_wait(str(error))
 
     def wait_routed(self, entry: str, on_wait: Callable[[str], None]) -> list[str]:
-        """Wait until brokers route queries to the outputs. Return the brokers that have not followed by the deadline or
-        an interruption; the replacement is complete in any case."""
+        """Wait until brokers route queries to the outputs. Return the brokers that do not yet, if the deadline passes
+        or the user interrupts the wait; the replacement is complete in any case."""
         deadline = time.monotonic() + ROUTE_TIMEOUT_S
         behind: list[str] = []
         with contextlib.suppress(KeyboardInterrupt):
             while (behind := self._behind(entry)) and time.monotonic() < deadline:
                 on_wait(", ".join(behind))
-                time.sleep(ROUTE_LOOK_S)
+                time.sleep(ROUTE_POLL_S)
         return behind
 
     def _behind(self, entry: str) -> list[str]:
         try:
-            said = self.client.get(path_of("segments", self.table, "lineage", entry, "brokers"))["brokers"]
+            states = self.client.get(path_of("segments", self.table, "lineage", entry, "brokers"))["brokers"]
         except CommandError as error:
             return [f"all ({error})"]
-        return sorted(broker for broker, state in said.items() if state != ROUTED)
+        return sorted(broker for broker, state in states.items() if state != ROUTED)
 
     def revert(self, entry: str) -> None:
         """Show the inputs again."""
         self._post("revertReplaceSegments", {"segmentLineageEntryId": entry, "forceRevert": "true"})
 
     def revert_if_under_way(self, entry: str) -> bool:
-        """Revert the entry if it is in progress. Return True if it is complete; raise CommandError if that is
-        unknown."""
+        """Revert the entry if it is in progress. Return True if it is complete. Raise CommandError if the controller
+        does not tell its state."""
         state = self.states().get(entry)
         if state == COMPLETED:
             return True

@@ -1,13 +1,14 @@
-"""Split text into SQL statements, at semicolons outside quotes and comments. A `SET` belongs to the session."""
+"""Split text into SQL statements, at semicolons outside quotes and comments, and read `SET`, which sets an option of
+the session."""
 
 import re
 
 _TOKEN = re.compile(
-    r"""'(?:[^']|'')*'?         # text; one that is not closed goes to the end
-      | "(?:[^"]|"")*"?         # a name
-      | `[^`]*`?                # a name
+    r"""'(?:[^']|'')*'?         # a string literal; without a closing quote it goes to the end
+      | "(?:[^"]|"")*"?         # a quoted identifier
+      | `[^`]*`?                # a quoted identifier
       | --[^\n]*                # a comment to the end of the line
-      | /\*.*?(?:\*/|\Z)        # a comment
+      | /\*.*?(?:\*/|\Z)        # a block comment
       | ;
       | [^'"`;/-]+
       | [/-]""",
@@ -30,7 +31,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 
 def is_blank(text: str) -> bool:
-    """Return True if the text holds only blanks and comments."""
+    """Return True if the text has only white space and comments."""
     tokens = (match[0] for match in _TOKEN.finditer(text) if not match[0].startswith(("--", "/*")))
     return not "".join(tokens).strip()
 

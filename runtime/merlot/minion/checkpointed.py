@@ -1,9 +1,9 @@
-"""Compact a segment of an upsert partition whose keys expire: the partition's checkpoint in the deep store tells the
-valid docs.
+"""Compact a segment of an upsert partition whose keys expire: the valid docs come from the partition's checkpoint in
+the deep store.
 
-A server that rebuilds the index begins with that checkpoint, so the table's root names a segment's new file together
-with its snapshot of the same docs. If the root meanwhile names a later checkpoint, which has fewer valid docs, the
-snapshot is made again.
+A server that rebuilds the index begins with that checkpoint. So one change of the table's root replaces both the
+segment's file and its snapshot, which have the same docs. If the root names a later checkpoint by then, which has fewer
+valid docs, the snapshot is made again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def snapshot_of(store: DeepStore, record: StreamSegmentRecord) -> SegmentSnapsho
 
 
 def valid_docs(snapshot: SegmentSnapshot) -> Longs:
-    """Return the docs that queries see and those that delete their keys, ascending."""
+    """Return the doc ids of live rows and of tombstones, ascending."""
     docs = snapshot.docs()
     return np.sort(np.concatenate([docs.live.docs(), docs.tombstones.docs()]))
 
@@ -46,12 +46,12 @@ def valid_docs(snapshot: SegmentSnapshot) -> Longs:
 def put_moved(
     store: DeepStore, table: TableName, snapshot: SegmentSnapshot, docs: Longs, key: str, folder: Path
 ) -> str | None:
-    """Upload the snapshot for a file that holds only these docs; return its address, or None if the file lacks a valid
+    """Upload the snapshot for a file that holds only these docs; return its URL, or None if the file lacks a valid
     doc."""
-    moved = renumbered(snapshot, docs)
-    if moved is None:
+    renumbered_snapshot = renumbered(snapshot, docs)
+    if renumbered_snapshot is None:
         return None
-    data = encode(key, moved)
+    data = encode(key, renumbered_snapshot)
     name = file_name(key, data)
     (folder / name).write_bytes(data)
     url = store.url_below(table, SNAPSHOT_FOLDER, name)

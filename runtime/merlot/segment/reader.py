@@ -33,12 +33,12 @@ class EveryDoc(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SomeDocs:
-    """Valid docs of a segment in which some docs are rows of the table. The others exist and must not be seen."""
+    """Valid docs of a segment in which some docs are rows of the table. Queries must not see the other docs."""
 
     words: NDArray[np.uint64]
     """Bit words, lowest bit first, 1 = valid."""
     with_deleted: NDArray[np.uint64] | None = None
-    """The same, and rows that say that their key is deleted; None if there are no such rows."""
+    """Bit words of the valid docs and the tombstones; None if there are no tombstones."""
 
 
 ValidDocs = EveryDoc | SomeDocs
@@ -87,14 +87,15 @@ class ScaledReader(Protocol):
 
 @runtime_checkable
 class BlockSignatureReader(Protocol):
-    """Column that remembers which blocks may hold one of its very many values."""
+    """Column of very many distinct values that may have a Bloom signature of each block."""
 
     def docs_of(self, wanted: int) -> Docs | None:
         """Return the docs of a dict id, or of a whole number without a dictionary; None if a scan is needed."""
         ...
 
     def print_blocks(self) -> None:
-        """Note that a scan has looked for one value, so that the next look can be shorter if that pays."""
+        """Note that a scan has searched for one value; the column may then make signatures that shorten later
+        searches."""
         ...
 
 
@@ -132,7 +133,7 @@ class Segment(Protocol):
 
     @property
     def instants(self) -> Instants:
-        """Time of its creation, and the first and last time of its rows."""
+        """Creation time of the segment, and the first and last time of its rows."""
         ...
 
     def column(self, name: str) -> RowReader | None:
@@ -140,5 +141,5 @@ class Segment(Protocol):
         ...
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Return whole numbers between which every value of the column lies, if known."""
+        """Return whole numbers between which every value of the column lies; None if unknown."""
         ...

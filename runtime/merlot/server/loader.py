@@ -1,4 +1,4 @@
-"""Decide which segments to load, keep and drop: a pure function of what is desired and what is held.
+"""Decide which segments to load, retire and drop: a pure function of the desired segments and those that are held.
 
 A version that is no longer desired is *retired*: it is still served, since brokers may hold an older view, and dropped
 when its grace period is over. The grace period begins only when its replacement can be queried: the new version is
@@ -34,8 +34,8 @@ class LoadFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Segments that a server has of a table, by keys `name@crc`. `retired` tells since when; its keys are part of
-    `loaded`."""
+    """Segments that a server has of a table, by keys `name@crc`. `retired` has the monotonic time at which each was
+    retired; its keys are part of `loaded`."""
 
     loaded: Collection[str] = ()
     retired: Mapping[str, float] = field(default_factory=dict)
@@ -65,8 +65,8 @@ class Desired:
 
 
 def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> Actions:
-    """Return the actions that make what is held equal to what is desired. Idempotent: after they are carried out,
-    nothing is left to do."""
+    """Return the actions that bring the segments held closer to those desired. Idempotent: after they are carried out,
+    nothing is left to do until `wake_at`."""
     wanted = desired.records
     waiting = [key for key in holdings.failures if key in wanted and holdings.failures[key].retry_at > now]
     busy = {*holdings.loaded, *holdings.loading, *waiting}
@@ -75,17 +75,17 @@ def decide(desired: Desired, holdings: Holdings, now: float, grace_s: float) -> 
     replaced = (key for key in unwanted if _is_replaced(key, successors, holdings.loaded))
     retirable = [key for key in replaced if key not in desired.irreplaceable]
     drop = [key for key in retirable if now - holdings.retired.get(key, now) >= grace_s]
-    moments = [holdings.failures[key].retry_at for key in waiting]
-    moments += [since + grace_s for key, since in holdings.retired.items() if key in retirable and key not in drop]
+    wake_times = [holdings.failures[key].retry_at for key in waiting]
+    wake_times += [since + grace_s for key, since in holdings.retired.items() if key in retirable and key not in drop]
     retire = [key for key in retirable if key not in holdings.retired]
-    moments += [now + grace_s for _ in retire[:1]]
+    wake_times += [now + grace_s for _ in retire[:1]]
     return Actions(
         load=tuple(record for key, record in wanted.items() if key not in busy),
         retire=tuple(retire) if grace_s > 0 else (),
         revive=tuple(key for key in holdings.retired if key in wanted or key not in retirable),
         drop=tuple(drop) if grace_s > 0 else tuple(retirable),
         forget=tuple(key for key in holdings.failures if key not in wanted),
-        wake_at=min(moments, default=None),
+        wake_at=min(wake_times, default=None),
     )
 
 

@@ -1,11 +1,11 @@
 """Schedule queries: a bounded number runs at once, the others wait in queues, and tables take turns.
 
-A running query has a thread of its own (*caller*), and borrows from a shared pool of *helpers* for its other segments;
-kernels release the GIL, so the system's scheduler shares the cores fairly among callers. Short queries are mostly
-Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls of 100
-us per second, two answered 3,200. So no more than the cores may be *young*; a query that has run for `SHORT_S` is old
-and admits a young one. A short query thus never waits for a long one, and a table that floods the server only lengthens
-its own queue. Used on the event loop only.
+A running query has a thread of its own (*caller*), and borrows threads of a shared pool (*helpers*) for its other
+segments; kernels release the GIL, so the operating system shares the cores fairly among callers. Short queries are
+mostly Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls
+of 100 us per second, two answered 3,200. So there are at most as many *young* queries as cores; a query that has run
+for `SHORT_S` is old and makes room for a young one. A short query thus never waits for a long one, and a table that
+floods the server only lengthens its own queue. The scheduler is used on the event loop only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OutOfCapacityError(UnavailableError):
 
 
 class SchedulingTimeoutError(UnavailableError):
-    """Raised when the query's time was over before its turn came."""
+    """Raised when a query times out before its turn comes."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_SCHEDULING_TIMEOUT
 
@@ -72,7 +72,7 @@ class Scheduler:
         self._callers = ThreadPoolExecutor(config.max_running, thread_name_prefix="query")
         self.helpers: Executor = ThreadPoolExecutor(config.helpers, thread_name_prefix="segments")
         self.joiner: Executor = ThreadPoolExecutor(1, thread_name_prefix="join")
-        """Executor that coalesces columns of segments for queries to come, one after another beside those that run."""
+        """Executor with one thread, which coalesces columns of segments for later queries while other queries run."""
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._num_waiting = 0
         self._num_running = 0
@@ -83,8 +83,8 @@ class Scheduler:
     async def run(self, queue: str, work: Callable[[], T], timeout_s: float, on_done: Callable[[], None]) -> T:
         """Run `work` in a thread when its turn in the table's `queue` comes.
 
-        `on_done` is called on the loop when none of the work runs any more; cancelling this call does not stop the
-        thread, which ends by its CancelToken. OutOfCapacityError, SchedulingTimeoutError.
+        `on_done` is called on the loop when the work has ended or never starts. Cancelling this call does not stop the
+        thread; a CancelToken does. Raise OutOfCapacityError or SchedulingTimeoutError.
         """
         try:
             await self._enter(queue, timeout_s)
@@ -98,7 +98,7 @@ class Scheduler:
 
         def finished(done: asyncio.Future[T]) -> None:
             if not done.cancelled():
-                done.exception()  # seen, though the caller may be gone
+                done.exception()  # otherwise asyncio logs it as never retrieved if the caller is gone
             ageing.cancel()
             self._leave(slot)
             on_done()
@@ -116,7 +116,7 @@ class Scheduler:
         return True
 
     def close(self) -> None:
-        """Take no more work. Threads end with the work they have."""
+        """Refuse more work. Each thread ends after the work that it runs."""
         self._callers.shutdown(wait=False, cancel_futures=True)
         self.helpers.shutdown(wait=False, cancel_futures=True)
         self.joiner.shutdown(wait=False, cancel_futures=True)

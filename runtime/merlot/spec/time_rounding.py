@@ -1,9 +1,9 @@
 """Round values of a dateTime column down to a period, in the column's own zone, unit and pattern.
 
 A rounded value lies in the same period in UTC as the original value, so the row stays in its bucket, and rounding again
-changes nothing. `problem` says which columns cannot be rounded like this; a manifest that asks for it is refused.
-Single values may remain that cannot be rounded, such as those of a year when the zone was seconds off, or at the end of
-their type's range: they stay as they are.
+changes nothing. `problem` says which columns cannot be rounded like this; a manifest that asks for it is refused. A few
+values of other columns cannot be rounded either, and keep their time: for instance those of years when the zone's
+offset had seconds, or at the end of their type's range.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ _UNITS: Final = (
 )
 """Letters of a pattern, from the coarsest, each with the distance between the times that it can distinguish."""
 _NOT_ROUNDED: Final = "GCxwez"
+"""Letters of patterns whose times are never rounded."""
 _PROBES: Final = tuple(
     datetime.fromisoformat(text).replace(tzinfo=UTC)
     for text in (
@@ -73,7 +74,8 @@ def is_moving(field: FieldSpec, period: Period) -> bool:
 
 
 def round_value(time_format: DateTimeFormat, value: int | str, period: Period) -> int | str:
-    """Return a stored value rounded down; raise InvalidInputError if it is no instant."""
+    """Return a stored value rounded down, or its time in the pattern's usual spelling if it cannot be rounded. Raise
+    InvalidInputError if it is no instant."""
     if not isinstance(time_format, PatternFormat):
         return time_format.from_millis(period.floor(time_format.to_millis(value)))
     moment = _wall_clock(time_format, value)
@@ -87,8 +89,7 @@ def round_value(time_format: DateTimeFormat, value: int | str, period: Period) -
 
 
 def _wall_clock(time_format: PatternFormat, value: int | str) -> datetime:
-    """Return the time on the clock of the column's zone, as if it were UTC; for a text with an offset, the instant in
-    UTC."""
+    """Return the local time in the column's zone, labeled as UTC; for a text with an offset, the instant in UTC."""
     return time_format.pattern.parse(str(value), UTC).astimezone(UTC)
 
 
@@ -106,13 +107,13 @@ def _epoch_problem(epoch: EpochFormat, period: Period) -> str | None:
 
 def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -> str | None:
     unit = _unit_of(pattern)
-    strange = [letter for letter in _NOT_ROUNDED if _has_letter(pattern, letter)]
-    if strange:
-        return f"the pattern {pattern.pattern.text!r} has the letter {strange[0]}, by which no times are rounded"
+    unsupported = [letter for letter in _NOT_ROUNDED if _has_letter(pattern, letter)]
+    if unsupported:
+        return f"the pattern {pattern.pattern.text!r} has the letter {unsupported[0]}, by which no times are rounded"
     for probe in _PROBES:
-        lost = _lost_by_writing(field, pattern, datetime_of(unit.floor(millis_of(probe))))
-        if lost is not None:
-            return lost
+        loss = _round_trip_problem(field, pattern, datetime_of(unit.floor(millis_of(probe))))
+        if loss is not None:
+            return loss
     text = pattern.pattern.text
     is_moved = is_moving(field, period)
     if is_moved and not period.is_multiple_of(unit):
@@ -132,7 +133,7 @@ def _pattern_problem(field: FieldSpec, pattern: PatternFormat, period: Period) -
     return None
 
 
-def _lost_by_writing(field: FieldSpec, pattern: PatternFormat, moment: datetime) -> str | None:
+def _round_trip_problem(field: FieldSpec, pattern: PatternFormat, moment: datetime) -> str | None:
     text = pattern.pattern.format(moment)
     try:
         stored: int | str = text if field.type is TypeName.STRING else int(text)
@@ -159,7 +160,7 @@ def _are_in_one_period(offsets: frozenset[int], unit: Period, period: Period) ->
 
 @functools.lru_cache(maxsize=128)
 def offsets_ms(zone: ZoneInfo) -> frozenset[int]:
-    """Return the distances in milliseconds from UTC that a zone has had since 1970 or will have; east is positive."""
+    """Return the UTC offsets in milliseconds that a zone has, sampled weekly from 1970 to 2037; east is positive."""
     last_ms = millis_of(datetime(_LAST_KNOWN_YEAR, 12, 31, tzinfo=UTC))
     offsets = {datetime_of(millis).astimezone(zone).utcoffset() for millis in range(0, last_ms, _WEEK_MS)}
     return frozenset(round(offset.total_seconds() * 1000) for offset in offsets if offset is not None)

@@ -1,7 +1,7 @@
-"""Bind a parsed query to a table's schema: names to columns, types, the rules of grouping, and options.
+"""Bind a parsed query to a table's schema: resolve names, infer types, and check options and the rules of grouping.
 
-Pure and safe on any thread. The result (`tree.nodes.BoundQuery`) is all that planning needs; nothing behind it knows
-the syntax tree.
+Pure and safe on any thread. The result (`tree.nodes.BoundQuery`) is all that planning needs; no later step sees the
+syntax tree.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def bind(
     binder = Binder(scope, fold, moment, query.null_handling, budget=budget or Budget())
     outputs, aliases = _bind_outputs(select.items, binder, scope)
     scope = replace(scope, aliases=aliases)
-    later = replace(binder, scope=scope, aliases_first=True)
+    clause_binder = replace(binder, scope=scope, aliases_first=True)
     query = replace(
         query,
         select=outputs,
         distinct=select.is_distinct,
         where=bind_where(select.where, replace(binder, scope=scope)),
-        group_by=bind_group_by(select.group, outputs, later),
-        having=None if select.having is None else replace(later, place="HAVING").condition(select.having),
-        order_by=bind_order_by(select.order, outputs, later),
+        group_by=bind_group_by(select.group, outputs, clause_binder),
+        having=None if select.having is None else replace(clause_binder, place="HAVING").condition(select.having),
+        order_by=bind_order_by(select.order, outputs, clause_binder),
         limit=DEFAULT_LIMIT if select.limit is None else select.limit,
         offset=select.offset,
     )
@@ -99,19 +99,20 @@ def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[
         expr = binder.bind(node)
         outputs.append(Output(_label(node, binder, scope), expr))
     if all(isinstance(output.expr, Literal) for output in outputs):
-        outputs = list(map(_of_constants, nodes, outputs))
-    return _rows_together(outputs), aliases
+        outputs = list(map(_relabeled, nodes, outputs))
+    return _with_combined_rows(outputs), aliases
 
 
-def _of_constants(node: Node, output: Output) -> Output:
+def _relabeled(node: Node, output: Output) -> Output:
     """Relabel a constant of a query that selects only constants, as Pinot does."""
     if isinstance(node, Alias) or not isinstance(output.expr, Literal):
         return output
     return Output(literal_label(output.expr), output.expr)
 
 
-def _rows_together(outputs: Sequence[Output]) -> tuple[Output, ...]:
-    """Bind aggregates that give rows together: rows with the same measures stay together."""
+def _with_combined_rows(outputs: Sequence[Output]) -> tuple[Output, ...]:
+    """Combine aggregates that give rows (EXPR_MIN, EXPR_MAX): those with the same measures give values of the same
+    rows."""
     row_exprs = {position: output.expr for position, output in enumerate(outputs) if _gives_rows(output.expr)}
     if not row_exprs:
         return tuple(outputs)
@@ -154,8 +155,8 @@ def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Bind
     clause = replace(binder, place="GROUP BY", allows_aggregates=False)
     keys: dict[Expr, None] = {}
     for node in nodes:
-        position = ordinal(node, outputs, "GROUP BY")
-        bound = position.expr if position is not None else clause.bind(node)
+        item = ordinal(node, outputs, "GROUP BY")
+        bound = item.expr if item is not None else clause.bind(node)
         if has_aggregate(bound):
             raise SqlParseError("GROUP BY cannot use an aggregate")
         keys[bound] = None
@@ -163,12 +164,12 @@ def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Bind
 
 
 def bind_order_by(nodes: Sequence[Ordered], outputs: Sequence[Output], binder: Binder) -> tuple[OrderKey, ...]:
-    """Return the distinct keys of ORDER BY, each as it stands first."""
+    """Return the distinct keys of ORDER BY. A repeated key counts only where it first occurs."""
     clause = replace(binder, place="ORDER BY")
     keys: dict[Expr, OrderKey] = {}
     for node in nodes:
-        position = ordinal(node.value, outputs, "ORDER BY")
-        bound = position.expr if position is not None else clause.bind(node.value)
+        item = ordinal(node.value, outputs, "ORDER BY")
+        bound = item.expr if item is not None else clause.bind(node.value)
         keys.setdefault(bound, OrderKey(bound, not node.is_descending, not node.nulls_first))
     return tuple(keys.values())
 

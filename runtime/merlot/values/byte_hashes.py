@@ -1,6 +1,7 @@
-"""Hashes of bytes that no partition function uses. Results are signed integers as in Java, or bytes.
+"""Hashes of bytes for SQL functions; no partition function uses them. Results are signed integers as in Java, an
+unsigned CRC, or bytes.
 
-Pinot class MurmurHashFunctions (64 bits); Guava's murmur3_128; CRC-32C of RFC 3720.
+Sources: Pinot's class MurmurHashFunctions (64 bits), Guava's murmur3_128, and CRC-32C of RFC 3720.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CRC_TABLE: Final = _crc_table()
 
 
 def crc32c(data: bytes) -> int:
-    """Return the CRC of Castagnoli's polynomial, unsigned."""
+    """Return the CRC-32C (Castagnoli), unsigned."""
     crc = _MASK32
     for byte in data:
         crc = crc >> 8 ^ _CRC_TABLE[(crc ^ byte) & 0xFF]
@@ -34,7 +35,7 @@ def crc32c(data: bytes) -> int:
 
 
 def murmur2_64(data: bytes, seed: int = 0xE17A1465) -> int:
-    """MurmurHash64A with 32 bits of seed."""
+    """Return MurmurHash64A, of which only 32 bits of the seed are used."""
     multiplier = 0xC6A4A7935BD1E995
     hashed = (int(seed) & _MASK32) ^ len(data) * multiplier & _MASK64
     body = len(data) & ~7
@@ -53,7 +54,7 @@ def murmur3_64(data: bytes, seed: int) -> int:
 
 
 def murmur3_128(data: bytes, seed: int) -> bytes:
-    """Austin Appleby's murmur3 x64, 128 bits: two words, little-endian."""
+    """Return the 128 bits of Austin Appleby's murmur3 for x64: two little-endian words."""
     return b"".join(word.to_bytes(8, "little") for word in _murmur3(data, int(seed)))
 
 
@@ -70,7 +71,7 @@ def _murmur3(data: bytes, seed: int) -> tuple[int, int]:
     second ^= _scrambled(int.from_bytes(tail[8:], "little"), 33, *_FACTORS[::-1]) ^ len(data)
     first = first + second & _MASK64
     second = second + first & _MASK64
-    first, second = _finished(first), _finished(second)
+    first, second = _finalized(first), _finalized(second)
     first = first + second & _MASK64
     return first, second + first & _MASK64
 
@@ -86,7 +87,7 @@ def _rotated(word: int, count: int) -> int:
     return (word << count | word >> (64 - count)) & _MASK64
 
 
-def _finished(word: int) -> int:
+def _finalized(word: int) -> int:
     word = (word ^ word >> 33) * 0xFF51AFD7ED558CCD & _MASK64
     word = (word ^ word >> 33) * 0xC4CEB9FE1A85EC53 & _MASK64
     return word ^ word >> 33

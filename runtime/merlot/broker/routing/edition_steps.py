@@ -1,9 +1,9 @@
-"""Route editions between the routed one and the newest, so that steady pushes cannot hold a partition back.
+"""Route a partition to an older edition than the newest, so that frequent pushes cannot keep its routes from changing.
 
 A partition keeps its routes until some server answers for its next edition. If that were always the newest, pushes that
-come faster than servers load them could make it wait for ever. So while a partition waits, the views that pushes have
-superseded are kept. The newest of them that servers can answer by now is routed first; then the partition waits for the
-next. Pure.
+come faster than servers load them could make it wait forever. So while a partition waits, the broker keeps the views
+that later pushes have superseded. It first routes the newest of them that servers can answer; then the partition waits
+for the current view. Pure.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from merlot.cluster.segments.editions import editions_of
 from merlot.cluster.segments.view import TableView
 
 MOST_KEPT: Final = 16
-"""Number of views that are kept, the newest ones."""
+"""Most views that are kept; older ones are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedViews:
-    """A snapshot, and the views that are newer than the one it routes, the current view last."""
+    """Routing snapshot, and the views that are newer than the one that it routes, the current view last."""
 
     snapshot: RoutingSnapshot
     passed: tuple[TableView, ...] = ()
 
 
 def follow(inputs: RoutingInputs, previous: FollowedViews | None) -> FollowedViews:
-    """Build the next snapshot, as `routes.build` does, by way of views that were passed over."""
+    """Build the next snapshot, as `routes.build` does, by way of the newest superseded view that servers can answer."""
     if previous is None:
         return FollowedViews(build(inputs))
     snapshot, passed = build(inputs, previous.snapshot), previous.passed
@@ -42,7 +42,7 @@ def follow(inputs: RoutingInputs, previous: FollowedViews | None) -> FollowedVie
         if not older.swaps and not older.unavailable:
             snapshot, passed = build(inputs, older), passed[position + 1 :]
             break
-    return FollowedViews(snapshot, _with(passed, inputs.view))
+    return FollowedViews(snapshot, _appended(passed, inputs.view))
 
 
 def _is_answered(inputs: RoutingInputs) -> bool:
@@ -52,6 +52,6 @@ def _is_answered(inputs: RoutingInputs) -> bool:
     return all(edition.key in reported for edition in editions)
 
 
-def _with(passed: Sequence[TableView], view: TableView) -> tuple[TableView, ...]:
+def _appended(passed: Sequence[TableView], view: TableView) -> tuple[TableView, ...]:
     views = (*(earlier for earlier in passed if earlier.epoch != view.epoch), view)
     return views[-MOST_KEPT:]

@@ -1,4 +1,4 @@
-"""Records of merge tasks, made from buckets and segments. Pure; the same work always has the same id."""
+"""Make the records of merge tasks from buckets and segments. Pure; the same work always has the same id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Unit:
 
     windows: tuple[Window, ...]
     rest: tuple[Window, ...]
-    """Buckets that the inputs reach into, but that are not merged with them."""
+    """Buckets into which rows of the inputs spill, but which this task does not merge."""
     inputs: tuple[MergeCandidate, ...]
 
     @property
@@ -35,7 +35,7 @@ class Unit:
 
 
 class TaskMaker:
-    """Makes the tasks of one level."""
+    """Maker of the merge tasks of one level."""
 
     def __init__(self, rollup: str, revision: int, table: TableName, spec: MergeRollupSpec, rank: int) -> None:
         self._rollup = rollup
@@ -87,21 +87,21 @@ class TaskMaker:
         )
 
     def _custom_map(self, unit: Unit) -> dict[str, str]:
-        """Return the custom map of the merged segments: the level, and the mark of a backfill, which coarser levels
-        have to see."""
+        """Return the custom map of the merged segments: the level, and a flag for backfilled rows, which coarser levels
+        need."""
         is_coarsest = self._rank == len(self._spec.levels) - 1
-        is_marked = not is_coarsest and any(segment.is_backfilled for segment in unit.inputs)
-        return {MERGE_LEVEL: self._level.name} | ({BACKFILLED: "true"} if is_marked else {})
+        needs_flag = not is_coarsest and any(segment.is_backfilled for segment in unit.inputs)
+        return {MERGE_LEVEL: self._level.name} | ({BACKFILLED: "true"} if needs_flag else {})
 
     def _rest_custom_map(self, unit: Unit) -> dict[str, str]:
-        """Return the custom map of the spilled segments: the lowest level of those that spill, so that none counts for
-        more."""
+        """Return the custom map of the spilled segments: the lowest level of the inputs that spill, so that no row
+        counts as merged to a higher level than it is."""
         spilling = [segment for segment in unit.inputs if _reaches(segment, unit.rest)]
         if not spilling:
             return {}
         rank = min(segment.rank for segment in spilling)
-        named = {MERGE_LEVEL: self._spec.levels[rank].name} if rank >= 0 else {}
-        return named | ({BACKFILLED: "true"} if any(segment.is_backfilled for segment in spilling) else {})
+        level_entry = {MERGE_LEVEL: self._spec.levels[rank].name} if rank >= 0 else {}
+        return level_entry | ({BACKFILLED: "true"} if any(segment.is_backfilled for segment in spilling) else {})
 
 
 def _reaches(segment: MergeCandidate, windows: Sequence[Window]) -> bool:

@@ -1,7 +1,7 @@
-"""Functions of one column that never fall while the column rises: their bounds are those of the column, mapped.
+"""Monotonically non-decreasing functions of one column: their values at the column's bounds are their own bounds.
 
-`DATETRUNC('DAY', at) = …` prunes as `at` does. What a bound maps to is computed by the code that computes rows, so it
-is rounded as rows are; a function that fails on a bound (an overflow) leaves its segments' bounds unknown.
+`DATETRUNC('DAY', at) = …` prunes as `at` does. The code that evaluates the function for rows also evaluates it for
+bounds, so both are rounded alike. If the function fails on a bound (an overflow), its bounds are unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, Type
 
 
 def column_of(expr: Expr) -> Column | None:
-    """Return the column that an expression is such a function of; None if it is not known to be one."""
+    """Return the column of which an expression is a monotone function; None if it is not known to be one."""
     if expr.type.is_array or expr.type.base not in _TYPES:
         return None
     if isinstance(expr, Column):
@@ -38,21 +38,21 @@ def column_of(expr: Expr) -> Column | None:
 
 
 def functions_of(where: Expr | None) -> Iterator[Expr]:
-    """Return such functions of a column that a filter compares with constants."""
+    """Yield the monotone functions of a column that are the first argument of a call in a filter."""
     for node in () if where is None else walk(where):
         if isinstance(node, Call) and node.args and isinstance(node.args[0], Call) and column_of(node.args[0]):
             yield node.args[0]
 
 
 def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
-    """Return the bounds of the expression, from those of its column; None if the function fails on one of them."""
+    """Return the bounds of the expression, computed from those of its column; None if one of them has no value."""
     if not len(ranges.scale):
         return ranges
     try:
         values = np.array(ranges.scale, DTYPES[column.type.base])
         result = evaluate(expr, _Bounds(column, values)).spread(len(values)).data
     except (MerlotError, OverflowError, ValueError, TypeError):
-        # TypeError and the like: the schema has changed since the query was planned.
+        # A TypeError, for one, occurs if the schema has changed since the query was planned.
         return None
     if result.dtype.kind == "f" and np.isnan(result).any():
         return None
@@ -60,7 +60,7 @@ def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | N
 
 
 class _Bounds:
-    """Distinct bounds of a column, as rows."""
+    """Source of rows whose values are the distinct bounds of a column."""
 
     def __init__(self, column: Column, values: Any) -> None:
         self.num_rows = len(values)

@@ -1,4 +1,4 @@
-"""Some docs of one segment, with the values of columns at them: the input of expressions and aggregates."""
+"""Docs of a segment that are evaluated at once, with their values: the input of expressions and aggregates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from merlot.vectors.runs import ends_of, rows_of_runs
 from merlot.vectors.vector import DTYPES, Vector, from_arrow, narrowed, numbers_of, values_at
 
 Docs = NDArray[np.uint32]
-FEW_SHARE: Final = 16
-"""One doc in so many of a column, at most, is parsed by itself."""
+FEW_DIVISOR: Final = 16
+"""Divisor of a column's number of docs: a chunk with fewer rows than the quotient parses only its own texts."""
 
 
 class Chunk:
@@ -37,7 +37,7 @@ class Chunk:
         null_handling: bool = False,
         shared: Iterable[Expr] = (),
     ) -> None:
-        """`shared` are expressions whose values are kept for further use."""
+        """`shared` are expressions that are used more than once, so their values are cached."""
         self.columns = columns
         self.start = start
         self.stop = stop
@@ -47,7 +47,7 @@ class Chunk:
         self.remembered: dict[Expr, Vector | None] = dict.fromkeys(shared)
 
     def at(self, rows: NDArray[np.int64]) -> Chunk:
-        """Return the chunk of chosen rows, repeated as listed."""
+        """Return the chunk of the rows at these positions, some of which may be repeated."""
         docs = (rows + self.start).astype(np.uint32) if self.docs is None else self.docs[rows]
         null_handling, shared = self._null_handling, self.remembered
         return Chunk(self.columns, self.start, self.stop, docs, null_handling=null_handling, shared=shared)
@@ -64,7 +64,7 @@ class Chunk:
         return Vector(type_, data, nulls)
 
     def coded(self, name: str) -> Coded | None:
-        """Return the column by dict ids, if its dictionary has far fewer values than there are rows."""
+        """Return the column by dict ids; None if it has no dictionary, or more than one value for every two rows."""
         reader = self.columns.reader(name)
         dictionary = None if reader.multi_value else reader.dictionary
         if dictionary is None or 2 * len(dictionary) > self.num_rows:
@@ -73,11 +73,11 @@ class Chunk:
         return Coded(values, self.dict_ids(reader), self.visible_nulls(name))
 
     def visible_nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Return which rows are null, with null handling; None without."""
+        """Return the mask of null rows; None if no row is null, or without null handling."""
         return self.nulls(name) if self._null_handling else None
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Return which rows are null; None if no row is."""
+        """Return the mask of null rows; None if no row is null."""
         words = self.columns.reader(name).nulls
         if words is None:
             return None
@@ -102,12 +102,12 @@ class Chunk:
         return self._stored(reader)
 
     def _decimals(self, reader: Reader) -> Any:
-        """Return the numbers of a BIG_DECIMAL column. For few rows their texts are parsed, unless the whole column is
-        parsed already or has few values."""
+        """Return the numbers of a BIG_DECIMAL column. If the chunk has few rows, only their texts are parsed, unless
+        the column has a dictionary or is parsed already."""
         # An attribute check: isinstance of a protocol takes microseconds, for every chunk.
         is_scaled: bool | None = getattr(reader, "is_scaled", None)
-        is_of_few = reader.dictionary is None and self.num_rows * FEW_SHARE < self.columns.num_docs
-        if is_scaled is None or (is_of_few and not is_scaled):
+        has_few_rows = reader.dictionary is None and self.num_rows * FEW_DIVISOR < self.columns.num_docs
+        if is_scaled is None or (has_few_rows and not is_scaled):
             return numbers_of(self._stored(reader))
         numbers = cast(ScaledReader, reader).scaled()
         if numbers is None:
@@ -156,7 +156,8 @@ class Chunk:
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), narrowed(flat))
 
     def multi_values(self, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return offsets (num_rows + 1,) into the positions of the rows' values, and those positions in the column."""
+        """Return the positions of the rows' values in the column as the second array. The first has the offset in it at
+        which each row begins, shape (num_rows + 1,)."""
         starts = reader.offsets()
         docs = self.doc_ids().astype(np.int64)
         first = starts[docs].astype(np.int64)

@@ -24,11 +24,11 @@ Array = NDArray[Any]
 
 
 StatesOf = Callable[[NDArray[np.uint32]], list[pa.Array]]
-"""Function that returns the state columns of an aggregate at docs."""
+"""Function that returns the columns of an aggregate's stored states at the given docs."""
 
 
 class Columns(Protocol):
-    """Docs of one segment, or of several that are coalesced."""
+    """Columns of one segment, or of several coalesced segments."""
 
     @property
     def num_docs(self) -> int: ...
@@ -36,8 +36,8 @@ class Columns(Protocol):
     def valid_docs(self) -> ValidDocs: ...
     @property
     def stored_states(self) -> Sequence[StatesOf] | None:
-        """Stored states of each of the query's aggregates, if docs stand for rows that were aggregated before; None if
-        each doc is a row."""
+        """Stored states of each of the query's aggregates, if a doc stands for rows that were aggregated in advance;
+        None if each doc is a row."""
         ...
 
     def reader(self, name: str) -> Reader:
@@ -45,7 +45,7 @@ class Columns(Protocol):
         ...
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Return the smallest and the largest whole number of a column, if known."""
+        """Return whole numbers between which every value of the column lies; None if unknown."""
         ...
 
 
@@ -71,11 +71,11 @@ class SegmentColumns:
         return reader
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Return the smallest and the largest whole number of a column, if known."""
+        """Return whole numbers between which every value of the column lies; None if unknown."""
         return self.segment.bounds(name)
 
     def has_derived(self, name: str, unit: str) -> bool:
-        """Return whether the segment has the derived column, with times of this unit."""
+        """Return True if the segment has the derived column and its times are in this unit."""
         column = self.segment.column(name)
         return isinstance(column, ColumnReader) and column.metadata.format == unit
 
@@ -125,7 +125,7 @@ class DocIdColumn(ConstantColumn):
 
 
 def has_both_zeros(dictionary: ValueDictionary) -> bool:
-    """Return whether -0.0 and 0.0, which are equal, have an id each."""
+    """Return True if -0.0 and 0.0, which are equal, have different dict ids."""
     numeric = dictionary.numeric
     if numeric is None or numeric.dtype.kind != "f":
         return False

@@ -1,4 +1,5 @@
-"""SQL that the engine runs for a statement over leaves. It is made from the typed tree, never from a user's text.
+"""SQL that DuckDB, the engine, runs for a statement over leaves. It is made from the typed tree, never from a user's
+text.
 
 Names are our own ids; constants are literals of their type. Where the engine computes as we do, its own operator is
 used; any other function calls `functions.evaluate` over Arrow (`EngineFunction`), so that an expression means the same
@@ -109,7 +110,8 @@ class _SqlWriter:
         if block.grouping_sets:
             text += f" GROUP BY GROUPING SETS ({', '.join(_sets(block, write))})"
         elif block.group_by:
-            # A bare number would be a position. A constant key makes no group of no rows, as () would.
+            # Each key is in parentheses: a bare number would be a position. If all keys are constant, TRUE stands
+            # for them: from no rows it makes no group, whereas () would make one.
             keys = [f"({write(key)})" for key in block.group_by if not _is_constant(key)]
             text += f" GROUP BY {', '.join(keys) or 'TRUE'}"
         if block.having is not None:
@@ -176,7 +178,7 @@ def _unsigned_zero(writer: _Expressions, call: Call) -> str:
 
 
 def _fence(rows: str) -> str:
-    """Return a query whose rows the engine makes before it applies conditions: it moves no condition past a LIMIT."""
+    """Return a query whose rows the engine computes before it applies conditions: it pushes none below a LIMIT."""
     return f"SELECT * FROM {rows if rows.isidentifier() else f'({rows})'} AS s LIMIT {LONG_MAX}"
 
 
@@ -186,7 +188,7 @@ def _sets(block: Block, write: Callable[[Expr], str]) -> list[str]:
 
 
 def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
-    """Return rows of lists beside each other. The engine fills up shorter lists with NULL."""
+    """Return a subquery that unnests lists side by side. The engine pads shorter lists with NULL."""
     columns = [f"unnest({values}) AS c{number}" for number, values in enumerate(lists)]
     if relation.has_places:
         length = f"greatest({', '.join(f'coalesce(len({values}), 0)' for values in lists)})"
@@ -201,7 +203,7 @@ class _Expressions:
         self._writer = writer
         self._slots = slots
         self.fences: frozenset[str] = frozenset()
-        """Relations of FROM whose rows are made before any condition is applied."""
+        """Relations of FROM whose rows are computed before any condition is applied."""
 
     def write(self, expr: Expr) -> str:
         """Return an expression as the engine's SQL."""
@@ -215,9 +217,11 @@ class _Expressions:
         return self._call(expr)
 
     def condition(self, expr: Expr, others: Sequence[Expr] = ()) -> str:
-        """Return a condition of WHERE or ON. Parts that read several relations, or slots, stand alone, since the engine
-        joins by them. Parts that may fail are computed only where the other parts, and `others`, which hold, do not
-        decide."""
+        """Return a condition of WHERE or ON.
+
+        Each part that reads several relations, or a slot, is a conjunct of its own, since the engine joins by it. A
+        part that may fail is computed only for rows for which the safe parts, and `others` (conditions that hold
+        anyway), are not false."""
         parts = conjuncts(expr)
         safe = [part for part in (*parts, *others) if not may_fail(part) and not _has_slot(part)]
         joined = [part for part in parts if not only_source(part)]
@@ -232,19 +236,19 @@ class _Expressions:
         return " AND ".join(texts)
 
     def having(self, expr: Expr) -> str:
-        """Return a condition of HAVING. If it read keys alone, the engine would apply it to rows before it drops any;
-        beside a count it does not."""
+        """Return a condition of HAVING. If a part read only keys, the engine would push it below the grouping, where it
+        may fail for a row that WHERE drops. A count in the part prevents the push."""
         texts = [(self.write(part), may_fail(part) and not has_aggregate(part)) for part in conjuncts(expr)]
         return " AND ".join(f"(CASE WHEN count(*) > 0 THEN {text} END)" if fails else text for text, fails in texts)
 
     def _guarded(self, word: str, safe: Sequence[Expr], unsafe: Sequence[Expr]) -> str:
-        """Return AND or OR in which operands that may fail are computed only where the others do not decide."""
+        """Return AND or OR. Operands that may fail are computed only if the others do not decide the result."""
         first = f"({f' {word.upper()} '.join(map(self.write, safe))})"
         if not unsafe:
             return first
         if len(unsafe) > 1 and not any(map(_has_slot, unsafe)):
-            # One operand may decide where another has no value.
-            rest = self._own(Call(word, tuple(unsafe), BOOLEAN), with_failures=True)
+            # One operand may decide the result where another fails.
+            rest = self._own_call(Call(word, tuple(unsafe), BOOLEAN), with_failures=True)
         else:
             rest = f" {word.upper()} ".join(map(self.write, unsafe))
         every = f"({f' {word.upper()} '.join([*map(self.write, safe), rest])})"
@@ -260,34 +264,34 @@ class _Expressions:
 
     def _call(self, call: Call) -> str:
         name, args = call.function, call.args
-        if name == "case" and call.type.is_array and not any(map(self._lacks, args)):
+        if name == "case" and call.type.is_array and not any(map(self._is_own_decimal, args)):
             return _case(self, call)
-        if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in args):
-            return self._own(call)
+        if call.type.is_array or any(arg.type.is_array or self._is_own_decimal(arg) for arg in args):
+            return self._own_call(call)
         if name in ("and", "or"):
             return self._guarded(name, [arg for arg in args if not may_fail(arg)], list(filter(may_fail, args)))
         if name == "not":
             return f"(NOT {self.write(args[0])})"
         if name in ("equals", "not_equals") and args[1] == TRUE:
-            # The engine makes joins of EXISTS and IN only if they stand alone.
+            # The engine turns EXISTS and IN into joins only if they are not operands.
             return self.write(args[0]) if name == "equals" else f"(NOT {self.write(args[0])})"
         if name in COMPARISONS:
             return f"({self.write(args[0])} {COMPARISONS[name]} {self.write(args[1])})"
         native = _NATIVE.get(name)
         written = None if native is None else native(self, call)
-        return self._own(call) if written is None else written
+        return self._own_call(call) if written is None else written
 
-    def _own(self, call: Call, *, with_failures: bool = False) -> str:
+    def _own_call(self, call: Call, *, with_failures: bool = False) -> str:
         """Return a call of our function, over the largest parts that the engine computes.
 
         with_failures: only over parts that cannot fail."""
         columns: dict[Expr, Column] = {}
         inner = self._inner(call, columns, is_top=True, with_failures=with_failures)
         assert isinstance(inner, Call)
-        if not columns:  # a list of constants is no constant for the engine: it needs an argument to have rows
+        if not columns:  # without an argument, the function would not get the number of rows
             columns[Literal(0, INT)] = Column("x0", INT)
         function = self._writer.function(inner, tuple(column.type for column in columns.values()))
-        arguments = ", ".join(_to_function(self.write(expr), expr.type) for expr in columns)
+        arguments = ", ".join(_argument(self.write(expr), expr.type) for expr in columns)
         text = f"{function.name}({arguments})"
         return text if call.type != BIG_DECIMAL else f"CAST({text} AS DECIMAL({MAX_DIGITS}, {MAX_PLACES}))"
 
@@ -303,22 +307,22 @@ class _Expressions:
 
     def _is_native(self, call: Call) -> bool:
         """Return whether the engine computes a call by itself, whatever computes its arguments."""
-        if call.type.is_array or any(arg.type.is_array or self._lacks(arg) for arg in call.args):
+        if call.type.is_array or any(arg.type.is_array or self._is_own_decimal(arg) for arg in call.args):
             return False
         if call.function in COMPARISONS or call.function in ("and", "or", "not"):
             return True
         native = _NATIVE.get(call.function)
         return native is not None and native(self, call) is not None
 
-    def _lacks(self, expr: Expr) -> bool:
-        """Return whether an expression is a BIG_DECIMAL from one of our functions. Its reader is then computed by us
-        too, from all of its digits."""
+    def _is_own_decimal(self, expr: Expr) -> bool:
+        """Return True if an expression is a BIG_DECIMAL that one of our functions computes. The call that takes it is
+        then ours too, so that it gets all of its digits."""
         return isinstance(expr, Call) and expr.type == BIG_DECIMAL and not self._is_native(expr)
 
     def _aggregate(self, aggregate: Aggregate) -> str:
         condition = "" if aggregate.filter is None else f" FILTER (WHERE {self.write(aggregate.filter)})"
-        lacks = any(map(self._lacks, aggregate.args)) and aggregate.type != BIG_DECIMAL
-        if is_native(aggregate.function, aggregate.args) and not lacks:
+        takes_own_decimal = any(map(self._is_own_decimal, aggregate.args)) and aggregate.type != BIG_DECIMAL
+        if is_native(aggregate.function, aggregate.args) and not takes_own_decimal:
             args = [self.write(arg) for arg in aggregate.args]
             text, after = native_text(aggregate.function, aggregate.args, args, aggregate.type)
             return after(f"{text}{condition}")
@@ -332,7 +336,7 @@ class _Expressions:
             columns[Literal(0, INT)] = Column("x0", INT)
         types = tuple(column.type for column in columns.values())
         function = self._writer.function(replace(aggregate, args=args, filter=None), types)
-        values = [f"CAST({_to_function(self.write(expr), expr.type)} AS {engine_type(expr.type)})" for expr in columns]
+        values = [f"CAST({_argument(self.write(expr), expr.type)} AS {engine_type(expr.type)})" for expr in columns]
         return f"{function.name}(list({row_of(values)}){condition})"
 
     def _slot(self, slot: Slot) -> str:
@@ -355,8 +359,8 @@ class _Expressions:
         return after(f"{text}{condition} OVER ({' '.join(parts)})")
 
     def _window_key(self, window: Window, key: OrderKey) -> str:
-        """Return a key of a window's ORDER BY. Whole numbers that a frame adds to are widened so that they do not
-        overflow."""
+        """Return a key of a window's ORDER BY. If a frame adds a distance to it, a whole number is widened, so that it
+        does not overflow."""
         if not window.has_distance or key.expr.type in (FLOAT, DOUBLE):
             return self.key(key)
         direction, nulls = "ASC" if key.ascending else "DESC", "LAST" if key.nulls_last else "FIRST"
@@ -372,14 +376,15 @@ class _Expressions:
                 return f"(EXISTS ({text}))"
             case SubqueryKind.IN:
                 if len(subquery.operands) > 1 and is_correlated(subquery.query):
-                    return self._found_among(subquery, text)
+                    return self._row_in(subquery, text)
                 return f"(({operands}) IN ({text}))"
             case SubqueryKind.ALL | SubqueryKind.ANY:
                 word = "ALL" if subquery.kind is SubqueryKind.ALL else "ANY"
                 return f"({operands} {COMPARISONS[subquery.function]} {word} ({text}))"
 
-    def _found_among(self, subquery: Subquery, text: str) -> str:
-        """Return IN of several columns, row by row: the engine has no correlated form, and finds NULL in its ROWs."""
+    def _row_in(self, subquery: Subquery, text: str) -> str:
+        """Return an IN of several columns as comparisons of each column. The engine's own IN cannot be correlated, and
+        takes NULLs within its ROWs to be equal."""
         pairs = [f"{self.write(operand)} = s.c{number}" for number, operand in enumerate(subquery.operands)]
         is_equal = f"({' AND '.join(pairs)})"
         verdict = f"CASE WHEN bool_or({is_equal}) THEN true WHEN bool_or({is_equal} IS NULL) THEN NULL ELSE false END"
@@ -402,7 +407,7 @@ def _is_constant(expr: Expr) -> bool:
     return isinstance(expr, Literal)
 
 
-def _to_function(text: str, type_: SqlType) -> str:
+def _argument(text: str, type_: SqlType) -> str:
     """Return an argument of our function. Decimals are passed as text."""
     return f"CAST({text} AS VARCHAR)" if type_ == BIG_DECIMAL else text
 
@@ -426,7 +431,7 @@ def _literal(literal: Literal) -> str:
 
 
 def _text(value: str) -> str:
-    """Return a quoted text. The engine's own literals end at a zero byte."""
+    """Return a string literal. The engine ends a literal at a zero byte, so such a byte is written as chr(0)."""
     quoted = value.replace("'", "''")
     if "\0" in quoted:
         pieces = " || chr(0) || ".join(f"'{piece}'" for piece in quoted.split("\0"))
@@ -475,7 +480,7 @@ def _coalesce(writer: _Expressions, call: Call) -> str | None:
     return f"coalesce({', '.join(map(writer.write, call.args))})"
 
 
-def _of_exact(writer: _Expressions, call: Call) -> str | None:
+def _exact_function(writer: _Expressions, call: Call) -> str | None:
     """Return ABS, GREATEST or LEAST of exact numbers, which have the digits of their arguments."""
     if call.type != BIG_DECIMAL or not all(arg.type.base in _EXACT or _is_constant(arg) for arg in call.args):
         return None
@@ -510,7 +515,7 @@ def _negate(writer: _Expressions, call: Call) -> str | None:
 
 
 def _cast(writer: _Expressions, call: Call) -> str | None:
-    """Return a cast that the engine makes as we do; None for other casts, which our functions make."""
+    """Return a cast that the engine computes as we do; None for other casts, which our functions compute."""
     source, target = call.args[0].type.base, call.type.base
     text = writer.write(call.args[0])
     if source is TypeName.BOOLEAN or target is TypeName.BOOLEAN:
@@ -545,5 +550,5 @@ _NATIVE: Mapping[str, Callable[[_Expressions, Call], str | None]] = {
     "cast": _cast,
     **dict.fromkeys(ARITHMETIC, _arithmetic),
     UNSIGNED_ZERO: _unsigned_zero,
-    **dict.fromkeys(("abs", "greatest", "least"), _of_exact),
+    **dict.fromkeys(("abs", "greatest", "least"), _exact_function),
 }

@@ -1,7 +1,7 @@
 """Bloom filter of a column: proves that a value does not occur. FORMAT.md §5.9.
 
 Parquet's split block filter over XXH64: a value sets one bit in each of the eight words of one block of 32 bytes, so a
-lookup touches one cache line. If the filter is small, a segment's record has the same bytes, with a checksum.
+lookup touches one cache line. If the filter is small, the segment's record has a copy of it, with a checksum.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _EXACT_INTEGERS: Final = 1 << 53
 
 
 def num_blocks(num_values: int, fpp: float) -> int:
-    """Return the number of blocks for `num_values` distinct values, such that a share `fpp` of other values wrongly
-    passes."""
+    """Return the number of blocks at which a filter of `num_values` distinct values has the false-positive probability
+    `fpp`."""
     bits = -8.0 * num_values / math.log(1.0 - fpp ** (1.0 / 8.0))
     return min(_MAX_BLOCKS, max(1, math.ceil(bits / (8 * BLOCK_BYTES))))
 
@@ -67,8 +67,8 @@ def distinct_values(values: Array | pa.Array) -> Array | pa.Array:
 
 
 def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uint64]:
-    """Hash integers as 64 bits, floats as doubles with a single zero, everything else by its bytes. So values of a
-    wider type hash alike."""
+    """Hash integers as 64 bits, floats as doubles with a single zero, everything else by its bytes. A value thus keeps
+    its hash when its column is widened."""
     if isinstance(values, np.ndarray):
         plain = values.astype(np.float64) + 0.0 if type_name in _FLOATS else values.astype(np.int64)
         return hashing.hash_fixed(plain.view(np.uint64))
@@ -108,7 +108,7 @@ class _Bloom(Index[NDArray[np.uint32]]):
     def write(self, column: IndexedColumn, indexing: IndexingSpec) -> dict[str, Array]:
         fpp = indexing.bloom_fpp_of(column.name)
         assert fpp is not None
-        return write(column.type, _each_once(column), fpp)
+        return write(column.type, _distinct_of(column), fpp)
 
     def shapes(self, column: ColumnMetadata, num_docs: int) -> Shapes:
         """Return the shape of a filter, whose size nothing else determines."""
@@ -120,10 +120,10 @@ class _Bloom(Index[NDArray[np.uint32]]):
         return words
 
     def agrees(self, index: NDArray[np.uint32], column: IndexedColumn) -> bool:
-        return holds(index, column.type, _each_once(column))
+        return holds(index, column.type, _distinct_of(column))
 
 
-def _each_once(column: IndexedColumn) -> Array | pa.Array:
+def _distinct_of(column: IndexedColumn) -> Array | pa.Array:
     return distinct_values(column.values()) if column.distinct is None else column.distinct
 
 
@@ -131,8 +131,8 @@ INDEX = _Bloom()
 
 
 def hashes_of(stored: TypeName, value: Any) -> tuple[int, ...] | None:
-    """Return the hashes under which a constant may be found in a column of type `stored`; None if they are not
-    known."""
+    """Return the hashes that a constant may have in a filter over a column of type `stored`; None if the filter cannot
+    tell."""
     data = _bytes_of(stored, value)
     return None if data is None else tuple(_hash(encoded) for encoded in data)
 
@@ -158,8 +158,8 @@ def _bytes_of(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
 
 
 def _whole_bytes(value: Any) -> tuple[bytes, ...] | None:
-    """Return the bytes of a number if it is whole. It may be of another kind than the column, which may have been
-    widened."""
+    """Return the bytes of a number; None unless it is whole and fits into 64 bits. Its type may differ from the
+    column's, which may have been widened."""
     if not isinstance(value, int | float | Decimal) or value != value:
         return None
     if not -(1 << 63) <= value < 1 << 63 or value != int(value):
@@ -178,7 +178,7 @@ def _float_bytes(stored: TypeName, value: Any) -> tuple[bytes, ...] | None:
     if stored is TypeName.DOUBLE:
         return (number.tobytes(),)
     with np.errstate(over="ignore"):
-        # A filter does not know if the constant is rounded before it is compared, so both forms count.
+        # The filter cannot know whether a comparison rounds the constant first, so either form may match.
         return (number.tobytes(), (np.float64(np.float32(value)) + 0.0).tobytes())
 
 

@@ -1,7 +1,7 @@
 """JSON index: the docs that hold a scalar at a path, for JSON_MATCH. FORMAT.md §5.12.
 
-A term is a path and a scalar's text. Positions in lists are not stored, so predicates on one position, or on one
-element by several paths, only find candidates.
+A term is a path and a scalar's text. Positions in lists are not stored, so a predicate on one position, or on several
+paths of the same element, only finds candidates.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from merlot.segment.index.terms import (
 from merlot.tree.nodes import Call, Literal
 
 _KEY, _ELEMENT, _VALUE = "\1", "\2", "\0"
+"""Characters of a term: before a key of an object, for any element of a list, and before the scalar's text."""
 _ESCAPED: Final = str.maketrans({"\0": "\3a", "\1": "\3b", "\2": "\3c", "\3": "\3d"})
 
 # Write
@@ -35,13 +36,13 @@ _ESCAPED: Final = str.maketrans({"\0": "\3a", "\1": "\3b", "\2": "\3c", "\3": "\
 def terms_of_value(text: str) -> set[bytes]:
     """Return every scalar in a JSON text with its path."""
     terms: set[bytes] = set()
-    left = [(json_filter.loaded(text), "")]
-    while left:
-        value, path = left.pop()
+    pending = [(json_filter.loaded(text), "")]
+    while pending:
+        value, path = pending.pop()
         if isinstance(value, dict):
-            left.extend((inner, f"{path}{_KEY}{key.translate(_ESCAPED)}") for key, inner in value.items())
+            pending.extend((inner, f"{path}{_KEY}{key.translate(_ESCAPED)}") for key, inner in value.items())
         elif isinstance(value, list):
-            left.extend((inner, path + _ELEMENT) for inner in value)
+            pending.extend((inner, path + _ELEMENT) for inner in value)
         elif value is not None:
             terms.add(f"{path}{_VALUE}{json_filter.scalar_text(value)}".encode())
     return terms
@@ -51,8 +52,8 @@ def terms_of_value(text: str) -> set[bytes]:
 
 
 def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
-    """Return the terms that a condition wants, whether they decide, and whether the condition is on elements of
-    lists."""
+    """Return the terms to search for, whether their docs are exactly those that meet the condition, and whether its
+    path leads through a list."""
     if isinstance(condition, Every | Either):
         parts = [_wanted(part) for part in condition.parts]
         wanted, are_exact, of_lists = zip(*parts, strict=True)
@@ -60,11 +61,11 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
         is_exact = all(are_exact) and (isinstance(condition, Either) or sum(of_lists) <= 1)
         return (AllOf if isinstance(condition, Every) else AnyOf)(wanted), is_exact, any(of_lists)
     is_exact = not any(isinstance(step, int) for step in condition.path)
-    of_lists_too = any(not isinstance(step, str) for step in condition.path)
+    crosses_list = any(not isinstance(step, str) for step in condition.path)
     if isinstance(condition, Among) and not condition.is_other:
         path = _path(condition.path) + _VALUE
-        return AnyOf(tuple(exactly(f"{path}{text}".encode()) for text in condition.texts)), is_exact, of_lists_too
-    return _range(condition), is_exact, of_lists_too
+        return AnyOf(tuple(exactly(f"{path}{text}".encode()) for text in condition.texts)), is_exact, crosses_list
+    return _range(condition), is_exact, crosses_list
 
 
 def _range(condition: Among | json_filter.Within | Exists) -> TermRange:
@@ -101,9 +102,9 @@ class _JsonPaths(TermIndex):
         text = call.args[1]
         assert isinstance(text, Literal)
         assert isinstance(text.value, str)
-        wanted = json_filter.parse(text.value)
-        terms, is_exact, _ = _wanted(wanted.condition)
-        return Search(terms, is_exact, wanted.negate)
+        parsed = json_filter.parse(text.value)
+        terms, is_exact, _ = _wanted(parsed.condition)
+        return Search(terms, is_exact, parsed.negate)
 
 
 INDEX = _JsonPaths()

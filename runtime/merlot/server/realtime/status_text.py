@@ -1,4 +1,4 @@
-"""Text of what is wrong with a partition: why it is not read, and which steps of its segment fail."""
+"""Status of a stream's partition: the error that stops reading, and the steps of its segment that fail."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ class StatusText:
         self.problem = StreamProblem.NONE
         self._where = where
         self._reading = ""
-        self._unread = StreamProblem.NONE
+        self._reading_problem = StreamProblem.NONE
         self._steps: dict[str, str] = {}
 
     def note_reading(self, error: Exception | None, stopped_at: int | None) -> None:
-        """Note why nothing is read at the moment, and the bad message behind which nothing is read, if there is one."""
+        """Note the error that stops reading, and the offset of a bad message beyond which nothing is read. Each is None
+        if there is none."""
         self._reading = _error_text(error)
-        self._unread = StreamProblem.NONE if error is None else problem_of(error)
+        self._reading_problem = StreamProblem.NONE if error is None else problem_of(error)
         if stopped_at is not None:
-            self._unread = StreamProblem.BAD_MESSAGE
+            self._reading_problem = StreamProblem.BAD_MESSAGE
             self._reading = f"bad message, nothing behind it is consumed {self._where} offset={stopped_at}"
-        self._say()
+        self._refresh()
 
     def failed(self, action: Action, error: str) -> None:
         """Note that a step of the segment has failed. It is shown until the step succeeds, or another replica commits
         the segment."""
         step = type(action).__name__.lower()
         self._steps[step] = f"segment not committed yet {self._where} step={step} cause={error}"
-        self._say()
+        self._refresh()
 
     def done(self, action: Action) -> None:
         """Note that a step has succeeded."""
         self._steps.pop(type(action).__name__.lower(), None)
-        self._say()
+        self._refresh()
 
     def switched(self) -> None:
         """Note that the segment is committed."""
         self._steps.clear()
-        self._say()
+        self._refresh()
 
-    def _say(self) -> None:
+    def _refresh(self) -> None:
         self.text = self._reading or next(iter(self._steps.values()), "")
-        self.problem = self._unread or (StreamProblem.NOT_COMMITTED if self._steps else StreamProblem.NONE)
+        self.problem = self._reading_problem or (StreamProblem.NOT_COMMITTED if self._steps else StreamProblem.NONE)
 
 
 def _error_text(error: Exception | None) -> str:

@@ -1,4 +1,4 @@
-"""Problems of a manifest in plain text: pydantic's errors become a path and a hint how to fix it."""
+"""Problems of a manifest in plain text: pydantic's errors become a path and a hint at how to fix it."""
 
 from __future__ import annotations
 
@@ -90,15 +90,15 @@ def path_of(location: Iterable[int | str]) -> str:
 def from_pydantic(
     error: ValidationError, document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str] = ()
 ) -> list[ManifestProblem]:
-    """Return the problems of a model's validation error. kinds: what `kind` of the document may be."""
+    """Return the problems of a model's validation error. kinds: values that the document's `kind` may have."""
     problems: list[ManifestProblem] = []
     for item in error.errors(include_url=False):
-        if not _is_short_of_wrong_items(item):
+        if not _counts_only_valid_items(item):
             problems.extend(_problems(item, document, model, kinds))
     return list(dict.fromkeys(problems))
 
 
-def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
+def _counts_only_valid_items(item: Mapping[str, Any]) -> bool:
     """Return True if a list is too short only because its invalid items, which have problems of their own, do not
     count."""
     if item["type"] != "too_short" or not isinstance(item["input"], list | dict):
@@ -109,7 +109,7 @@ def _is_short_of_wrong_items(item: Mapping[str, Any]) -> bool:
 def _problems(
     item: Mapping[str, Any], document: Mapping[str, Any], model: type[BaseModel], kinds: Iterable[str]
 ) -> Iterator[ManifestProblem]:
-    location = _written(item["loc"], document)
+    location = _manifest_location(item["loc"], document)
     path = path_of(location)
     context: Mapping[str, Any] = item.get("ctx", {})
     match item["type"]:
@@ -139,7 +139,7 @@ def _problems(
             yield ManifestProblem(path, f"{_sentence(kind, context, item['msg'])}, got {_shown(item['input'])}")
 
 
-def _written(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tuple[int | str, ...]:
+def _manifest_location(location: tuple[int | str, ...], document: Mapping[str, Any]) -> tuple[int | str, ...]:
     """Return the location without the parts that pydantic adds for unions and mapping keys."""
     parts: list[int | str] = []
     value: Any = document
@@ -201,7 +201,7 @@ def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-_KINDS = {
+_MESSAGES = {
     "string_type": "must be text (put it in quotes)",
     "int_type": "must be a whole number",
     "int_parsing": "must be a whole number",
@@ -219,8 +219,8 @@ _KINDS = {
 
 
 def _sentence(kind: str, context: Mapping[str, Any], message: str) -> str:
-    if kind in _KINDS:
-        return _KINDS[kind]
+    if kind in _MESSAGES:
+        return _MESSAGES[kind]
     match kind:
         case "greater_than_equal":
             return f"must be at least {context['ge']}"

@@ -19,12 +19,13 @@ from merlot.values.types import TypeName
 JsonObject = Mapping[str, Any]
 Columns = Mapping[str, JsonObject]
 Missing = Callable[[str, object], Iterator[ManifestProblem]]
+"""Function of a path and a name that yields a problem if no column has the name."""
 PATH: Final = "spec.indexing.starTreeIndexConfigs"
 _TYPES: Final = frozenset(TypeName)
 
 
 def check(indexing: JsonObject, columns: Columns, raw: set[str], missing: Missing) -> Iterator[ManifestProblem]:
-    """Yield the problems of all trees of a table. raw: columns that shall have no dictionary."""
+    """Yield the problems of all trees of a table. raw: columns that are declared to have no dictionary."""
     trees = _list(indexing.get("starTreeIndexConfigs"))
     for position, tree in enumerate(trees):
         if not isinstance(tree, dict):
@@ -41,7 +42,7 @@ def _check_order(
     path: str, tree: JsonObject, columns: Columns, raw: set[str], missing: Missing
 ) -> Iterator[ManifestProblem]:
     written = _list(tree.get("dimensionsSplitOrder"))
-    order = _named(written)
+    order = _canonical_names(written)
     if len(order) > MAX_DIMENSIONS:
         yield ManifestProblem(path, f"a star-tree has up to {MAX_DIMENSIONS} dimensions, got {len(order)}")
     for position, name in enumerate(order):
@@ -62,15 +63,18 @@ def _check_order(
                 where, f'column "{name}" is multi-valued; a dimension of a star-tree has one value per row'
             )
         if name in raw:
-            what = "a dimension of a star-tree needs a dictionary"
-            yield ManifestProblem(where, f'{what}; take "{name}" out of here, or out of the raw columns')
+            reason = "a dimension of a star-tree needs a dictionary"
+            yield ManifestProblem(where, f'{reason}; take "{name}" out of here, or out of the raw columns')
 
 
 def _check_skipped(path: str, tree: JsonObject) -> Iterator[ManifestProblem]:
     """Yield the problems of skipped dimensions. Only derived columns, which have several spellings, are compared with
     the order here; a rule compares the others."""
-    order, written = _named(tree.get("dimensionsSplitOrder")), _list(tree.get("skipStarNodeCreationForDimensions"))
-    skipped = _named(written)
+    order, written = (
+        _canonical_names(tree.get("dimensionsSplitOrder")),
+        _list(tree.get("skipStarNodeCreationForDimensions")),
+    )
+    skipped = _canonical_names(written)
     for position, name in enumerate(skipped):
         where = f"{path}[{position}]"
         if name in skipped[:position]:
@@ -95,12 +99,12 @@ def _check_pairs(path: str, pairs: list[Any], columns: Columns, missing: Missing
             yield ManifestProblem(where, f'"{pair}" is named twice; keep one')
         seen.add((function, column))
         if function in UNBOUNDED:
-            what = f"intermediate result {UNBOUNDED[function]} is unbounded"
-            yield ManifestProblem(where, f"a star-tree cannot keep {function.upper()}: {what}")
+            reason = f"intermediate result {UNBOUNDED[function]} is unbounded"
+            yield ManifestProblem(where, f"a star-tree cannot keep {function.upper()}: {reason}")
         elif function.removesuffix("mv") in FUNCTIONS and function not in FUNCTIONS:
             yield ManifestProblem(where, f"a star-tree cannot keep {function.upper()}: it takes lists")
         elif function not in FUNCTIONS:
-            yield ManifestProblem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_near(function)}')
+            yield ManifestProblem(where, f'unknown function "{pair.partition(SEPARATOR)[0]}"{_function_hint(function)}')
         elif function == "count":
             if column != EVERY_ROW:
                 yield ManifestProblem(
@@ -119,18 +123,18 @@ def _check_type(where: str, function: str, column: str, columns: Columns) -> Ite
     if declared.get("multiValue") is True:
         yield ManifestProblem(where, f'column "{column}" is multi-valued; {function.upper()} takes one value per row')
     elif isinstance(type_name, str) and type_name in _TYPES and type_name not in FUNCTIONS[function].types:
-        taken = ", ".join(sorted(FUNCTIONS[function].types))
+        accepted = ", ".join(sorted(FUNCTIONS[function].types))
         yield ManifestProblem(
-            where, f'column "{column}" is {type_name}; {function.upper()} of a star-tree takes {taken}'
+            where, f'column "{column}" is {type_name}; {function.upper()} of a star-tree takes {accepted}'
         )
 
 
-def _near(function: str) -> str:
+def _function_hint(function: str) -> str:
     names = [name.upper() for name in FUNCTIONS]
     return suggestion(function, names) or f"; one of {', '.join(names)}"
 
 
-def _named(value: object) -> list[Any]:
+def _canonical_names(value: object) -> list[Any]:
     """Return the dimensions, derived columns by their canonical names."""
     return [derived_checks.name_of(dimension) for dimension in _list(value)]
 

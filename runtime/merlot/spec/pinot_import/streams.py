@@ -27,12 +27,12 @@ _AGE: Final = "realtime.segment.flush.threshold.time"
 _SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)([KMGT]?)B?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _STARTS: Final = {"smallest": "earliest", "earliest": "earliest", "largest": "latest", "latest": "latest"}
-_OF_OTHERS: Final = ("group.id", "enable.auto.commit", "auto.offset.reset")
+_SET_BY_MERLOT: Final = ("group.id", "enable.auto.commit", "auto.offset.reset")
 _JAVA: Final = ("key.deserializer", "value.deserializer", "sasl.jaas.config")
 _HEADER: Final = "__header$"
-_BESIDE: Final = {"__metadata$offset": "offset", "__metadata$recordTimestamp": "timestamp"}
+_METADATA_COLUMNS: Final = {"__metadata$offset": "offset", "__metadata$recordTimestamp": "timestamp"}
 _JAVA_CLASSES: Final = (".consumer.factory.class.name", ".consumer.type")
-"""Suffixes of settings whose values are Java classes, or the consumer type. Only Kafka, by partition, is supported."""
+"""Suffixes of settings that are dropped: Java classes, and the consumer type, which is always by partition here."""
 
 
 def stream(source: ConfigReader, columns: Sequence[str]) -> Json:
@@ -57,22 +57,22 @@ def stream(source: ConfigReader, columns: Sequence[str]) -> Json:
 
 
 def _metadata(columns: Sequence[str], *, populates: bool) -> Json:
-    """Return the sources of columns with Pinot's special names. A key is always filled, headers and the rest only if
-    `populates`."""
+    """Return the sources of columns with Pinot's special names. The column of the key is always filled, those of
+    headers, offset and timestamp only if `populates`."""
     sources = {}
     for column in columns:
         if column == "__key":
             sources[column] = "key"
         elif populates and column.startswith(_HEADER) and column != _HEADER:
             sources[column] = f"headers.{column.removeprefix(_HEADER)}"
-        elif populates and column in _BESIDE:
-            sources[column] = _BESIDE[column]
+        elif populates and column in _METADATA_COLUMNS:
+            sources[column] = _METADATA_COLUMNS[column]
     return sources
 
 
 def _decoder(source: ConfigReader, prefix: str) -> Json:
     name = source.text(f"{prefix}decoder.class.name")
-    kind = next((ours for pattern, ours in _DECODERS if pattern.search(name.rpartition(".")[2])), None)
+    kind = next((decoder_type for pattern, decoder_type in _DECODERS if pattern.search(name.rpartition(".")[2])), None)
     if name and kind is None:
         source.note(f"{prefix}decoder.class.name", f"{name} is unknown; set decoder.type")
     options = f"{prefix}decoder.prop."
@@ -123,7 +123,7 @@ def _bytes(text: str) -> int:
 
 
 def _properties(source: ConfigReader, prefix: str) -> Json:
-    """Return the client's properties that Kafka's Java client and librdkafka call the same."""
+    """Return the properties that have the same name in Kafka's Java client and in librdkafka."""
     properties: dict[str, Any] = {}
     servers = source.text(f"{prefix}broker.list")
     if servers:
@@ -135,7 +135,7 @@ def _properties(source: ConfigReader, prefix: str) -> Json:
         value = source.text(name)
         if plain in _JAVA or plain in SECRET_PROPERTIES or plain.startswith(("ssl.keystore", "ssl.truststore")):
             source.note(name, "is a secret or a file: put what librdkafka calls it into the Secret of secretRef")
-        elif plain in _OF_OTHERS:
+        elif plain in _SET_BY_MERLOT:
             source.note(name, "is not for a table to set: offsets are in the records of its segments")
         elif (plain, value) != ("isolation.level", "read_committed"):
             properties[plain] = value

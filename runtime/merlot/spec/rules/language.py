@@ -39,18 +39,18 @@ class RuleCondition:
 
     cel: str
     failures: Failures
-    tightness: int = _ATOM
+    precedence: int = _ATOM
     negation: str = ""
     """CEL of the negated condition, if it is more than a leading `!`."""
 
     def holds(self, names: Names) -> bool:
-        """Return True if the condition holds; raise MalformedError."""
+        """Return True if the condition holds; raise MalformedError if a value has the wrong type or is missing."""
         return not self.failures(names)
 
-    def operand(self, tightness: int) -> str:
+    def operand(self, precedence: int) -> str:
         """Return the CEL text as an operand of an operator of this precedence, in parentheses if it binds less
         tightly."""
-        return self.cel if self.tightness >= tightness else f"({self.cel})"
+        return self.cel if self.precedence >= precedence else f"({self.cel})"
 
     def __and__(self, other: RuleCondition) -> RuleCondition:
         cel = f"{self.operand(_AND)} && {other.operand(_AND)}"
@@ -61,11 +61,11 @@ class RuleCondition:
         return RuleCondition(cel, lambda names: () if self.holds(names) else other.failures(names), _OR)
 
     def __invert__(self) -> RuleCondition:
-        cel, tightness = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
-        return _predicate(cel, lambda names: not self.holds(names), tightness, self.cel)
+        cel, precedence = self.negation or f"!{self.operand(_ATOM)}", _RELATION if self.negation else _ATOM
+        return _predicate(cel, lambda names: not self.holds(names), precedence, self.cel)
 
     def same_as(self, other: RuleCondition) -> RuleCondition:
-        """Return the condition that both conditions hold, or neither."""
+        """Return the condition that either both conditions hold or neither does."""
         return _equality(
             self.operand(_ATOM), other.operand(_ATOM), lambda names: self.holds(names) == other.holds(names)
         )
@@ -75,8 +75,8 @@ class RuleCondition:
         return ~self | other
 
 
-def _predicate(cel: str, holds: Callable[[Names], bool], tightness: int = _ATOM, negation: str = "") -> RuleCondition:
-    return RuleCondition(cel, lambda names: () if holds(names) else ("",), tightness, negation)
+def _predicate(cel: str, holds: Callable[[Names], bool], precedence: int = _ATOM, negation: str = "") -> RuleCondition:
+    return RuleCondition(cel, lambda names: () if holds(names) else ("",), precedence, negation)
 
 
 def _equality(first: str, second: str, holds: Callable[[Names], bool]) -> RuleCondition:
@@ -187,11 +187,11 @@ class Operand:
         return _predicate(cel, lambda names: part in self.value(names, str))
 
     def size(self) -> Operand:
-        """Return the number of items of a list or mapping."""
+        """Return an operand: the number of items of a list or mapping."""
         return Operand(f"size({self.cel})", lambda names: len(self.value(names, (list, dict))))
 
     def lower(self) -> Operand:
-        """Return a text of ASCII in lower case."""
+        """Return an operand: the text, which is ASCII, in lower case."""
         return Operand(f"{self.cel}.lowerAscii()", lambda names: self.value(names, str).lower())
 
     def _ordered(self, sign: str, other: Operand, holds: Callable[[Any, Any], bool], type_: type) -> RuleCondition:
@@ -246,8 +246,8 @@ OLD_ITEM: Final = _variable("oldSelf", is_in_list=True)
 def has(operand: Operand) -> RuleCondition:
     """Return the condition that a field and all its parents are written."""
     cel = " && ".join(f"has({field})" for field in operand.chain)
-    tightness = _ATOM if len(operand.chain) == 1 else _AND
-    return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, tightness)
+    precedence = _ATOM if len(operand.chain) == 1 else _AND
+    return _predicate(cel, lambda names: operand.find(names) is not _ABSENT, precedence)
 
 
 def is_empty(operand: Operand) -> RuleCondition:
@@ -276,7 +276,7 @@ def every(items: Operand, name: str, condition: Callable[[Operand], RuleConditio
 
 
 def some(items: Operand, name: str, condition: Callable[[Operand], RuleCondition]) -> RuleCondition:
-    """Return the condition that at least one item of a list meets a condition; a malformed item counts as if it did."""
+    """Return the condition that at least one item of a list meets a condition. A malformed item is taken to meet it."""
     body = condition(_variable(name, is_in_list=True))
     return _predicate(
         f"{items.cel}.exists({name}, {body.cel})",
@@ -287,8 +287,8 @@ def some(items: Operand, name: str, condition: Callable[[Operand], RuleCondition
 def _failing(items: Operand, name: str, body: RuleCondition, names: Names) -> list[str]:
     values = items.value(names, (list, dict))
     suffixes = []
-    for place, value in enumerate(values):
-        suffix = f".{value}" if isinstance(values, dict) else f"[{place}]"
+    for position, value in enumerate(values):
+        suffix = f".{value}" if isinstance(values, dict) else f"[{position}]"
         if not _holds_of(body, {**names, name: value}):
             suffixes.append(suffix)
     return suffixes

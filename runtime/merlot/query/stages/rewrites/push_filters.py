@@ -1,6 +1,7 @@
-"""Push conditions to where rows come from: through projections, groups, windows and set operations. Pure.
+"""Push predicates down through projections, groups, windows and set operations. Pure.
 
-Conditions that may fail or that read subqueries stay where they are: below, they would be computed for other rows.
+Predicates that may fail or that read subqueries stay where they are: further down, they would be computed for other
+rows.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from merlot.tree.relations import (
 from merlot.tree.types import DOUBLE, FLOAT
 
 MAX_PARTS = 200
-"""Most conditions of one AND that are pushed: each rebuilds the conditions below."""
-_OF_VALUES = frozenset({*COMPARISONS, "between", "in", "not_in"})
-"""Functions for which 0.0 and -0.0, which are one group, are equal."""
+"""Most conditions of an AND that is pushed; a longer one stays. Each push rebuilds the conditions below."""
+_ZERO_SIGN_BLIND = frozenset({*COMPARISONS, "between", "in", "not_in"})
+"""Functions that give the same result for 0.0 and -0.0, which belong to the same group."""
 
 
 def push_filters(statement: Statement) -> Statement:
@@ -89,7 +90,7 @@ class _Pushing:
         return replace(pushed, condition=condition or TRUE)
 
     def _pushed(self, source: Relation, parts: list[Expr], reach: frozenset[str]) -> tuple[Relation, list[Expr]]:
-        """Return the FROM with conditions moved into the subqueries that they read alone, and the conditions that
+        """Return FROM with conditions moved into the one subquery that each of them reads, and the conditions that
         stay."""
         derived = [relation for relation in relations_in(source) if isinstance(relation, Derived)]
         queries = {relation.id: relation.query for relation in derived if relation.id in reach}
@@ -129,14 +130,14 @@ class _Pushing:
         if (has_windows(query) or query.is_distinct) and not self._nulls and _tests_null(condition):
             return None
         if has_windows(query):
-            is_same = not is_grouped(query) and _is_of_partitions(condition, query)
+            is_safe = not is_grouped(query) and _is_of_partitions(condition, query)
         elif is_grouped(query) and has_aggregate(condition):
             return replace(query, having=all_of([*conjuncts(query.having), condition]))
         elif is_grouped(query):
-            is_same = _is_of_keys(condition, query)
+            is_safe = _is_of_keys(condition, query)
         else:
-            is_same = not query.is_distinct or _is_same_for_zeros(condition)
-        return replace(query, where=all_of([*conjuncts(query.where), condition])) if is_same else None
+            is_safe = not query.is_distinct or _is_same_for_zeros(condition)
+        return replace(query, where=all_of([*conjuncts(query.where), condition])) if is_safe else None
 
 
 def _with_queries(relation: Relation, queries: dict[str, Query]) -> Relation:
@@ -158,8 +159,8 @@ def _is_of_keys(part: Expr, block: Block) -> bool:
 def _is_of_partitions(part: Expr, block: Block) -> bool:
     """Return whether a condition holds for all rows of a partition or for none, for every window of the block."""
     windows = [slot for slot in block.slots.values() if isinstance(slot, Window)]
-    of_each = all(_reads_only(part, frozenset(window.partition_by)) for window in windows)
-    return of_each and _is_same_for_zeros(part)
+    reads_only_keys = all(_reads_only(part, frozenset(window.partition_by)) for window in windows)
+    return reads_only_keys and _is_same_for_zeros(part)
 
 
 def _reads_only(part: Expr, allowed: frozenset[Expr]) -> bool:
@@ -176,7 +177,7 @@ def _is_same_for_zeros(part: Expr) -> bool:
         return False
     if part.function in ("and", "or", "not"):
         return all(map(_is_same_for_zeros, part.args))
-    return part.function in _OF_VALUES and all(isinstance(arg, Column | Literal) for arg in part.args)
+    return part.function in _ZERO_SIGN_BLIND and all(isinstance(arg, Column | Literal) for arg in part.args)
 
 
 def _tests_null(expr: Expr) -> bool:

@@ -1,6 +1,6 @@
 """The spec by which a Table is run: the last accepted spec, which its status keeps. Pure.
 
-A refused change alters nothing: neither the config, servers, brokers and batches, nor what a deletion does. A new Table
+A refused change has no effect: not on the config, servers, brokers or batches, nor on what a deletion does. A new Table
 gets servers and volumes once its spec is accepted.
 """
 

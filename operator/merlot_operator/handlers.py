@@ -1,4 +1,6 @@
-"""Watches through Kopf, which keep the store current and wake what a change concerns. Nothing is decided here."""
+"""Watches through Kopf, which keep the store current and queue a pass for each object that a change affects.
+
+Nothing is decided here."""
 
 from __future__ import annotations
 
@@ -51,20 +53,20 @@ def register(registry: kopf.OperatorRegistry, context: ReconcileContext) -> None
 
 
 def observe(context: ReconcileContext, kind: ResourceKind, change: str | None, body: dict[str, Any]) -> None:
-    """Store one change, and wake what it concerns."""
+    """Store one change, and queue a pass for each object that it affects."""
     body = {"apiVersion": kind.api_version, "kind": kind.name, **body}
     if change == "DELETED":
         context.store.remove(body)
     elif not context.store.put(body):
         return
     if change == "DELETED" or is_deleting(body):
-        # Its namespace may be going too: where Kubernetes keeps an order, it deletes the pods first.
+        # The whole namespace may be terminating: with ordered deletion, Kubernetes deletes its pods first.
         context.queue.wake(QueueKey(Subject.NAMESPACE, namespace_of(body)))
     wake(context, kind, body)
 
 
 def wake(context: ReconcileContext, kind: ResourceKind, body: Object) -> None:
-    """Wake what a changed object concerns."""
+    """Queue a pass for each object that a changed object affects."""
     namespace = namespace_of(body)
     if kind in DECLARED:
         context.queue.wake(QueueKey(_SUBJECTS[kind.name], namespace, name_of(body)))
@@ -92,7 +94,7 @@ def wake(context: ReconcileContext, kind: ResourceKind, body: Object) -> None:
 
 
 def wake_all(context: ReconcileContext, namespace: str) -> None:
-    """Wake everything in a namespace, which has another owner now."""
+    """Queue a pass for every object in a namespace that has been created again or may have a new owner."""
     context.wake_cluster(namespace)
     for kind in DECLARED:
         for body in context.store.of(kind, namespace):
@@ -100,7 +102,7 @@ def wake_all(context: ReconcileContext, namespace: str) -> None:
 
 
 def _wake_dependents(context: ReconcileContext, table: Object) -> None:
-    """Wake what waits for a Table or shows it in a status: objects arrive in any order."""
+    """Queue a pass for each object that waits for a Table or shows it in a status: objects arrive in any order."""
     namespace = namespace_of(table)
     for rollup in context.store.of(ROLLUPS, namespace):
         if rollup["spec"].get("table") == name_of(table):
@@ -116,7 +118,7 @@ def _wake_its_tables(context: ReconcileContext, config: Object) -> None:
             context.wake_table(namespace_of(config), name_of(table), SETTLE_S)
 
 
-class _Endless:
+class _EndlessBackoffs:
     """Endless pauses between attempts of watches that the API server refuses or does not answer.
 
     Kopf ends the whole operator once the pauses are used up, so one namespace that was deleted with its Role would end
@@ -128,12 +130,12 @@ class _Endless:
 
 def configure(settings: kopf.OperatorSettings, config: Config) -> None:
     """Set Kopf's settings for production."""
-    # The role of one namespace cannot list namespaces and definitions.
+    # A Role of one namespace does not permit listing namespaces and CustomResourceDefinitions.
     settings.scanning.disabled = not config.is_cluster_wide
     settings.posting.enabled = False
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
-    settings.networking.error_backoffs = _Endless()
+    settings.networking.error_backoffs = _EndlessBackoffs()
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 310
     settings.watching.chunk_size = 100

@@ -43,14 +43,15 @@ def upsert_of(config: Object | None) -> UpsertConfig | None:
 
 
 def _is_refused(config: Object) -> bool:
-    """Return True if the operator refused the object at its last look, such as for deciding existing rows anew."""
+    """Return True if the operator refused the object at its last pass, for example because a change would decide again
+    which of the existing rows are valid."""
     conditions = (config.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Accepted" and condition["status"] == "False" for condition in conditions)
 
 
 def degraded_by(config: UpsertConfig, tables: Iterable[tuple[str, Table | None]]) -> Condition:
-    """Return Degraded, True if a Table that names the UpsertConfig does not fit it. A Table that is not accepted itself
-    does not count."""
+    """Return the condition Degraded: True if a Table that names the UpsertConfig does not fit it. Tables that are not
+    accepted themselves are ignored."""
     misfits = [
         f'table "{name}": {"; ".join(map(str, problems))}'
         for name, table in tables

@@ -1,4 +1,4 @@
-"""Take in a segment file that a client sends: check it against its table, and put it where the table's files are."""
+"""Take in a segment file that a client sends: check it against its table, and upload it to the table's deep store."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def _check(segment: ImmutableSegment, table: TableName, spec: TableSpec) -> None
 
 
 def _check_column(stored: ColumnMetadata, field: FieldSpec) -> None:
-    """Compare everything that decides what a value of the column means, nulls included."""
-    type_, shown = (
+    """Raise InvalidInputError if values of the stored column, nulls included, differ in meaning from the field's."""
+    expected_type, stored_type = (
         f"{field.type}{'[]' if field.multi_value else ''}",
         f"{stored.type}{'[]' if stored.multi_value else ''}",
     )
     facts: list[tuple[str, object, object]] = [
-        ("type", type_, type_ if _is_read_as(stored, field) else shown),
+        ("type", expected_type, expected_type if _is_read_as(stored, field) else stored_type),
         ("role", field.role, stored.role),
     ]
     if field.role is FieldRole.DATE_TIME:

@@ -15,7 +15,8 @@ SHUTDOWN_S = 60.0
 
 
 class HttpServer:
-    """Serves between `start` and `stop`, on one event loop; `stop` waits `shutdown_s` for requests under way."""
+    """HTTP server that runs between `start` and `stop`, on one event loop. `stop` waits up to `shutdown_s` for requests
+    under way."""
 
     def __init__(self, app: web.Application, *, shutdown_s: float = SHUTDOWN_S) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Check what of a stream needs the engine: its expressions can be bound, and its messages' schema can be read."""
+"""Check the parts of a stream's spec that need the engine: that its expressions can be bound and its decoder made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PATH: Final = "spec.ingestion.stream"
 
 
 def problems_of(table: TableSpec) -> list[ManifestProblem]:
-    """Return the reasons why a server could make no rows of the table's messages; empty without a stream."""
+    """Return the reasons why a server could make no rows of the stream's messages; empty if the table has no stream."""
     stream = table.ingestion.stream
     if stream is None:
         return []

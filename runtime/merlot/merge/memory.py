@@ -1,7 +1,7 @@
 """Estimate how many rows fit into memory at once, from footers alone.
 
-One column is in memory at a time, beside a few numbers per row: key words, groups, an order. To read it, map its ids to
-the merged dictionary, order its rows and pack them takes up to four arrays of its size.
+One column is in memory at a time, beside a few numbers per row: key words, groups, an order. Reading it, mapping its
+ids to the merged dictionary, ordering its rows and packing them take up to four arrays of its size.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ _COPIES: Final = 4
 _ENTRY_BYTES: Final = 64
 """Bytes to merge a dictionary entry: its slot in a hash table, its place in an order, its rank."""
 _FIXED_BYTES: Final = 16 << 20
-"""Bytes of the process itself beside the rows, block numbers and file buffers."""
+"""Bytes that do not grow with the rows: the process itself, block numbers and file buffers."""
 _LEAST_ROWS: Final = 10_000
 
 
@@ -34,7 +34,7 @@ def release() -> None:
 
 
 def rows_that_fit(plan: MergePlan, selection: Selection, memory_bytes: int) -> int:
-    """Return how many of the selected rows may be merged at once; at least one."""
+    """Return how many of the selected rows may be merged at once: at least `_LEAST_ROWS`, or 1 if none is selected."""
     rows = num_rows(selection)
     if not rows:
         return 1

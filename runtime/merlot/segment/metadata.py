@@ -23,7 +23,7 @@ MAX_DOCS: Final = (1 << 32) - 2
 
 
 class ColumnEncoding(StrEnum):
-    """How the values of a column are stored."""
+    """Layout in which the values of a column are stored."""
 
     DICTIONARY_ALIGNED = "DICTIONARY_ALIGNED"
     """Dict ids in 1, 2 or 4 bytes."""
@@ -76,8 +76,8 @@ class ColumnMetadata(Model):
     cardinality: int | None = None
     """Distinct values, the default of nulls included; None where no dictionary counted them."""
     min: JsonValue | None = None
-    """Smallest stored value, the default of nulls included; None if unknown or no rows. NaN is never the smallest,
-    unless alone."""
+    """Smallest stored value, the default of nulls included; None if unknown, or if there are no rows. NaN is the
+    smallest only if all values are NaN."""
     max: JsonValue | None = None
     """Largest stored value; NaN is larger than all."""
     num_nulls: int = 0
@@ -90,7 +90,7 @@ class ColumnMetadata(Model):
     base: int = 0
     """Number that RAW_PACKED distances are counted from."""
     total_values: int
-    """Number of values; not the number of docs if multi-value."""
+    """Number of values; it may differ from the number of docs if the column is multi-value."""
     max_values_per_doc: int = 1
     buffers: dict[str, BufferRef]
 
@@ -123,7 +123,7 @@ class StarTreeMetadata(Model):
     skipped: tuple[str, ...] = ()
     """Dimensions without star nodes."""
     is_automatic: bool = False
-    """True if it was chosen by the columns, for `starTree: auto`."""
+    """True if the builder chose the dimensions and functions from the columns, for `starTree: auto`."""
     max_leaf_records: int
     num_docs: int
     """Documents of the tree."""
@@ -166,7 +166,7 @@ class SegmentMetadata(Model):
     """Columns computed from others, such as `$ts$DAY`. They are in no schema. FORMAT.md §5.15."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
     lacks_automatic_tree: bool = False
-    """True if an automatic star-tree was wanted, and the rows make none that is worth its documents."""
+    """True if an automatic star-tree was wanted, but none was small enough to be worth building."""
     creation: CreationFacts = CreationFacts()
 
     @property
@@ -178,21 +178,21 @@ class LazyColumns(Mapping[str, ColumnMetadata]):
     """Columns of a footer, each parsed on first use. Queries read few of them, and the JSON takes a tenth of the memory
     of its parsed form."""
 
-    __slots__ = ("_fields", "_made", "_make")
+    __slots__ = ("_fields", "_parse", "_parsed")
 
     def __init__(self, fields: Mapping[str, dict[str, Any]], make: Callable[[bytes], ColumnMetadata]) -> None:
         """fields: entries of the footer, by column. make: parses an entry's JSON on first use of the column; raises
         CorruptionError if there cannot be such a column."""
-        # Copied, because what orjson returns has a kilobyte or more to spare.
+        # Copied, because the bytes that orjson returns own a kilobyte or more of unused memory.
         self._fields = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
-        self._make = make
-        self._made: dict[str, ColumnMetadata] = {}
+        self._parse = make
+        self._parsed: dict[str, ColumnMetadata] = {}
 
     def __getitem__(self, name: str) -> ColumnMetadata:
         """Return a column. Raises KeyError if there is none, CorruptionError if its entry is invalid."""
-        column = self._made.get(name)
+        column = self._parsed.get(name)
         if column is None:
-            column = self._made[name] = self._make(self._fields[name])
+            column = self._parsed[name] = self._parse(self._fields[name])
         return column
 
     def __contains__(self, name: object) -> bool:
@@ -206,5 +206,6 @@ class LazyColumns(Mapping[str, ColumnMetadata]):
 
 
 def parse_metadata(fields: dict[str, Any]) -> SegmentMetadata:
-    """Validate fields. Raises pydantic.ValidationError, which the caller turns into CorruptionError with its path."""
+    """Return a footer's fields, validated. Raise pydantic.ValidationError, which the caller turns into a
+    CorruptionError that names the file."""
     return SegmentMetadata.model_validate(fields)

@@ -1,4 +1,4 @@
-"""HTTP endpoints of a server: those of every role, and what it holds, for people."""
+"""HTTP endpoints of a server: those of every role, and `/tables`, which shows people what the server holds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from merlot.server.table_data_manager import TableDataManager
 
 @dataclass(frozen=True, slots=True)
 class HealthSources:
-    """Sources of the answers. `not_ready` tells why another server should not stop for this one, or None; `managers`
-    are the tables."""
+    """Sources of the answers. `not_ready` returns why no other server should be stopped yet, or None; `managers`
+    returns the managers of the tables."""
 
     not_ready: Callable[[], str | None]
     managers: Callable[[], Collection[TableDataManager]]

@@ -1,6 +1,6 @@
 """Check and quote the names of columns. Every name that Pinot accepts is accepted; this is the only place that says so.
 
-Pinot refuses blanks (`SchemaUtils.validate`) and accepts all else: dots, as its `complexTypeConfig` writes them
+Pinot refuses white space (`SchemaUtils.validate`) and accepts all else: dots, as its `complexTypeConfig` writes them
 (`payload.commits`), `-`, `$`, `__`, `||`, quotes. A leading `$` marks columns that nobody declares: virtual and derived
 columns (`$docId`, `$ts$DAY`), which Pinot leaves out of `SELECT *`. A leading `*` would be the star of `COUNT(*)` and
 of `SUM__*`. SQL writes a name that is no plain word in double quotes or backticks.
@@ -16,7 +16,7 @@ from pydantic import Field
 _REST: Final = r"[^\s\x00-\x1f\x7f]"
 COLUMN: Final = rf"[^\s\x00-\x1f\x7f$*]{_REST}*"
 """Pattern of a column's name, as part of a regular expression. It means the same to Python, pydantic and an API server,
-except that an API server refuses only ASCII blanks."""
+except that an API server refuses only ASCII white space."""
 PATTERN: Final = f"^{COLUMN}$"
 HINT: Final = "a column's name has no blanks or control characters, and begins with neither $ nor *"
 _NAME: Final = re.compile(COLUMN)

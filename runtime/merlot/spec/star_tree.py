@@ -1,8 +1,8 @@
-"""Star-trees: pre-aggregated rows of a segment, by dimensions in an order. Names and defaults are Pinot's.
+"""Star-trees: pre-aggregated rows of a segment, split by dimensions in a fixed order. Names and defaults are Pinot's.
 
 For each function of a column, a tree keeps one or more *stored functions*: AVG is a sum and a count, MINMAXRANGE both
-extremes. Functions that only show the same state differently share a stored function. What follows from the name alone
-is here; `manifest.star_tree_checks` checks whether columns exist and have fitting types.
+extremes. Functions that only show the same state differently share a stored function. This module knows functions
+and columns by name alone; `manifest.star_tree_checks` checks whether columns exist and have fitting types.
 """
 
 from __future__ import annotations

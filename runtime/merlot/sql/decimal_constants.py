@@ -1,7 +1,7 @@
 """Compute decimal constants as SQL does: `0.1 + 0.2` is 0.3, not the sum of two doubles.
 
 A constant with a point is a decimal until it meets a column, a function, or a number with an exponent, which is
-approximate. The result is the DOUBLE next to the exact value. Pure and safe on any thread.
+approximate. The result is the DOUBLE nearest to the exact value. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from merlot.tree.nodes import Literal
 from merlot.tree.types import BIG_DECIMAL, DOUBLE
 
 _DIGITS: Final = Context(prec=1_000)
-"""More digits than the sum of the least and the greatest double has."""
+"""Precision of the computation. The sum of the greatest double and 5e-324, without an exponent, has 633 digits."""
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "plus": operator.add,
     "minus": operator.sub,

@@ -1,7 +1,7 @@
 """Label the condition of `sum(x) FILTER(WHERE …)` as Pinot prints filters: `(color = 'red' AND b IN ('2'))`.
 
-Pinot compares an expression with a constant. Where the text does not, the label is `minus(a,b) > '0'` or `flag =
-'true'`.
+A filter of Pinot's compares an expression with a constant. So a comparison of two columns is labelled
+`minus(a,b) > '0'`, and a column that is the whole condition is labelled `flag = 'true'`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _PREDICATES: Final = frozenset({"regexplike", "textmatch", "textcontains", "json
 
 
 def filter_text(node: Node, text: Callable[[Node], str], constant: Callable[[Node], str | None]) -> str:
-    """Label a condition. `text` prints an expression; `constant` prints one without columns, without quotes."""
+    """Label a condition. `text` prints an expression; `constant` prints one without columns, unquoted, and
+    returns None for any other."""
     return _Filters(text, constant).write(node)
 
 
@@ -64,12 +65,12 @@ class _Filters:
         return self._predicate(node)
 
     def _comparison(self, node: Comparison) -> str:
-        sign, turned = _SIGNS[node.function]
+        sign, mirrored = _SIGNS[node.function]
         left, right = self._constant(node.left), self._constant(node.right)
         if right is not None:
             return f"{self._text(node.left)} {sign} '{right}'"
         if left is not None:
-            return f"{self._text(node.right)} {turned} '{left}'"
+            return f"{self._text(node.right)} {mirrored} '{left}'"
         return f"minus({self._text(node.left)},{self._text(node.right)}) {sign} '0'"
 
     def _not(self, inner: Node) -> str:

@@ -39,12 +39,12 @@ _TOKEN: Final = re.compile(
     rf'|{_TEXT}|"(?:[^"]++|"")*+"|`(?:[^`]++|``)*+`'
     r"|<=>|<>|!=|<=|>=|==|\|\||<<|>>|/\*|[^\s]|\Z)"
 )
-"""White space and comments, then a token. The end of the text is a token too, so that no blank is matched twice."""
+"""White space and comments, then a token. The end of the text is a token too, so that no space is matched twice."""
 _COMMENT_MARK: Final = re.compile(r"/\*|\*/")
 _UNFINISHED: Final = frozenset({"'", '"', "`", "/*"})
 _ONE_TEXT: Final = re.compile(r"'((?:[^']++|'')*+)'")
 _EXACT_CHARS: Final = 16
-"""Longest text of a decimal number that is exactly the double it is read as."""
+"""Longest text of a decimal number whose digits a double always keeps: 15 digits and a point."""
 
 
 def tokens_of(sql: str) -> tuple[str, list[str]]:

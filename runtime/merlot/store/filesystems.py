@@ -1,4 +1,4 @@
-"""Open file systems by URI: the only door to pyarrow.fs for deep stores and sources.
+"""Open file systems by URI: the only module that opens pyarrow.fs for deep stores and sources.
 
 `merlot.schemes` lists the schemes. Errors never repeat credentials.
 """
@@ -22,12 +22,12 @@ from merlot.schemes import Scheme
 from merlot.uris import credentials_problem, option_problems, redact, scheme_of
 
 ATTEMPTS: Final = 8
-"""Attempts of each request to a source, with waits that double: they bridge half a minute of a storage that asks to
-slow down."""
+"""Attempts of each request to a source, with exponential backoff: they outlast half a minute in which the storage
+throttles requests."""
 ATTEMPTS_VARIABLE: Final = "AWS_MAX_ATTEMPTS"
 """Environment variable that sets another number of attempts for S3."""
 _PATIENCE: Final = timedelta(seconds=30)
-_SHORTEST: Final = timedelta(seconds=1)
+_SHORTEST_PATIENCE: Final = timedelta(seconds=1)
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -99,16 +99,16 @@ def _scheme(uri: str, use: FileSystemUse) -> Scheme:
 
 
 def _split(uri: str, scheme: Scheme, use: FileSystemUse) -> tuple[str, str, str]:
-    """Return authority, path and query. A question mark of a source may be part of a glob: options hold an equals sign,
-    and only those of object storage are known."""
+    """Return authority, path and query. A question mark in a source's URI may be part of a glob. It begins options only
+    if the storage is object storage and an equals sign follows, with no slash between them."""
     rest = uri.partition("://")[2]
     if use is FileSystemUse.DEEP_STORE:
-        place, _, query = rest.partition("?")
+        location, _, query = rest.partition("?")
     else:
-        place, _, query = rest.rpartition("?")
+        location, _, query = rest.rpartition("?")
         if not scheme.is_object_storage or "=" not in query or "/" in query.partition("=")[0]:
-            place, query = rest, ""
-    authority, slash, path = place.partition("/")
+            location, query = rest, ""
+    authority, slash, path = location.partition("/")
     return authority, slash + path, query
 
 
@@ -121,7 +121,7 @@ def _retries(scheme: Scheme, use: FileSystemUse, environment: Mapping[str, str])
             return {}
         return {"retry_strategy": fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS if is_source else 1)}
     if scheme.filesystem == "GcsFileSystem":
-        return {"retry_time_limit": _PATIENCE if is_source else _SHORTEST}
+        return {"retry_time_limit": _PATIENCE if is_source else _SHORTEST_PATIENCE}
     return {}
 
 

@@ -1,7 +1,8 @@
 """Tell which servers a broker may ask, by the metastore's ephemeral nodes and by its own calls.
 
-Neither source is enough. A server whose ephemeral node is lost may have lost only the metastore, and still serve. It is
-a *suspect*: it leaves the routing only when a call to it fails too, or after `SUSPECT_S`. A failed call may be a
+Neither source is enough. A server whose ephemeral node is lost may have lost only its connection to the
+metastore, and still serve. It is a *suspect*: it leaves the routing only when a call to it fails too, or after
+`SUSPECT_S`. A failed call may be a
 passing fault: a live server becomes a *backup*, asked only for segments that no other server has, until its pause is
 over. Each failure doubles the pause. Used on the event loop's thread only; time is an argument.
 """
@@ -31,7 +32,7 @@ class ServerStanding(Enum):
 
 
 class CallOutcome(Enum):
-    """How a call to a server ended. LATE: the query's deadline passed first; the server may have been reached."""
+    """Outcome of a call to a server. LATE: the query's deadline passed first; the server may have been reached."""
 
     ANSWERED = auto()
     UNREACHED = auto()
@@ -63,10 +64,10 @@ class ServerHealth:
         self._servers: dict[InstanceId, _Server] = {}
 
     def observe_live(self, live: Mapping[InstanceId, int], now: float) -> None:
-        """Take over the live servers, with the start of each process in ms.
+        """Record which servers are live, and when the process of each started, in ms.
 
         A server that comes back begins without failures: it has recovered, or it is a new process, which may have
-        replaced the old one between two calls."""
+        replaced the old one between two calls of this method."""
         for instance, started_ms in live.items():
             server = self._servers.get(instance)
             if server is None or server.lost_at is not None or server.started_ms != started_ms:

@@ -1,7 +1,7 @@
-"""Call users' own segment pruners, from entry points. Whatever they do, a query loses no row and ends.
+"""Call users' own segment pruners, from entry points. A pruner that fails costs a query no rows and does not fail it.
 
 If a pruner cannot be loaded, fails or returns no mask, every segment is kept; the failure is counted, and `problem`
-tells it for the table's status. Pruners are made in a thread and called on the event loop, or in a thread for a long
+reports it for the table's status. Pruners are made in a thread and called on the event loop, or in a thread for a long
 filter.
 """
 
@@ -78,8 +78,8 @@ class PluginPruner:
 
 
 def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[PluginPruner, ...]:
-    """Prepare the own pruners that a table lists, in its order. A record of None is replaced by one that tells
-    nothing."""
+    """Prepare the users' pruners that a table lists, in its order. A segment whose record is None gets an empty
+    record."""
     known_records = [_NO_RECORD if record is None else record for record in records]
     names = filter(pruners.is_own, spec.routing.segment_pruners)
     return tuple(PluginPruner(table, name, spec, known_records) for name in names)

@@ -1,8 +1,8 @@
 """Facts that servers find out about a stream, and requests of clients about it: small nodes beside the tree of
 segments.
 
-The controller has no access to streams, and needs none of their secrets. A server of the table looks which partitions
-there are and where they begin, and writes it down. The controller begins segments for the partitions that it reads.
+The controller has no access to streams, and needs none of their secrets. A server of the table looks up the
+partitions and where they begin, and records them. The controller begins segments for the recorded partitions.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ LOOK_MS = 10_000
 
 
 def is_due(stream: StreamRecord | None, instance: InstanceId, servers: Collection[InstanceId], now_ms: int) -> bool:
-    """Return True if this server must look now. The first server by id looks as soon as the interval is over, each of
-    the others if those before it have missed their turn."""
-    if stream is None or not now_ms - stream.looked_ms >= 0:  # none has looked yet, or a clock is wrong
+    """Return True if this server must look for new partitions now. The first server by id looks as soon as the interval
+    is over. Each of the others waits one interval more than the server before it."""
+    if stream is None or not now_ms - stream.looked_ms >= 0:  # no server has looked yet, or a clock is wrong
         return True
     turn = sum(server < instance for server in servers)
     return now_ms - stream.looked_ms >= LOOK_MS * (1 + turn)
 
 
 def find_stream(metastore: Metastore, table: TableName) -> StreamRecord | None:
-    """Return the facts that were found out last; None if no server has looked yet."""
+    """Return the facts that a server recorded last; None if no server has looked yet."""
     path = paths.stream(table)
     node = metastore.get(path)
     return None if node is None else StreamRecord.from_bytes(node.data, path)
@@ -82,7 +82,7 @@ def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None
 
 
 def find_state(metastore: Metastore, table: TableName) -> StreamStateRecord:
-    """Return the state that has to outlive the metastore, or the table."""
+    """Return the state of the stream that has to outlive the metastore, or the table."""
     stream = find_stream(metastore, table) or StreamRecord()
     return StreamStateRecord(
         topic_id=stream.topic_id,
@@ -105,7 +105,8 @@ def check_topic(metastore: Metastore, table: TableName, topic_id: str) -> None:
 
 
 def restore_state(metastore: Metastore, table: TableName, state: StreamStateRecord, now_ms: int) -> None:
-    """Write a state of the stream in place of what servers have found since: partitions that the state lacks are new.
+    """Replace what servers have found since by a saved state of the stream. Partitions that are not in it count as new
+    at the next look.
 
     Raise ConflictError if servers have found another topic. Running it again is harmless."""
     path = paths.stream(table)

@@ -16,7 +16,8 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """First message with which a segment has all rows that its settings allow. `offset` is the one after it."""
+    """First message with which a segment has all rows that its settings allow. `offset` is that of the
+    message after it."""
 
     offset: int
     docs: int
@@ -42,7 +43,7 @@ class Read:
     segment: str
     held: HeldRows
     has_caught_up: bool = False
-    """True if the replica has the rows that the stream had when it began."""
+    """True if the replica has all rows that were in the stream when the replica began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class Propose:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take over making the file from `old`. Answer: Seen, with the present sealer."""
+    """Take over making the file from the sealer `old`. Answer: Seen, with the present sealer."""
 
     segment: str
     old: str
@@ -149,7 +150,7 @@ class TakeOver:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """Make a file of the rows before `end_offset`. Answer: Built."""
+    """Make a file of the rows before `end_offset`. Answer: FileBuilt."""
 
     segment: str
     end_offset: int
@@ -186,7 +187,8 @@ class Switch:
     """Work on `record` from now on, and drop the rows before its start: the committed file answers for them.
 
     `keep`: the file that was built here has the content of the committed segment: load it under its key first. `carry`:
-    keep the rows from the new segment's start on; else drop all rows, and read on from its start. Answer: Switched."""
+    keep the rows from the new segment's start on; else drop all rows, and read on from its start. Answer:
+    SegmentSwitched."""
 
     record: StreamSegmentRecord
     keep: bool

@@ -1,4 +1,4 @@
-"""Manifests of any kind as they were last applied: a node each, whose record counts the changes."""
+"""Manifests of any kind as they were last applied. Each has a node, whose record counts its revisions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Manifests(Generic[RecordT]):
         return None if node is None else self.read(name, node)
 
     def get(self, metastore: Metastore, name: str) -> RecordT:
-        """Return the record of this name; raise NotFoundError."""
+        """Return the record of this name; raise NotFoundError if there is none."""
         record = self.find(metastore, name)
         if record is None:
             raise NotFoundError(f"{self.kind} does not exist name={name}")
@@ -65,7 +65,7 @@ class Manifests(Generic[RecordT]):
         return {name: (self.read(name, node), node.version) for name, node in present}
 
     def read(self, name: str, node: Node) -> RecordT:
-        """Return the record in a node; raise CorruptionError."""
+        """Return the record in a node; raise CorruptionError if it cannot be read."""
         return self.record.from_bytes(node.data, self.path(name))
 
     def apply(
@@ -75,8 +75,8 @@ class Manifests(Generic[RecordT]):
         create: Callable[[], RecordT],
         change: Callable[[RecordT, int], Applied[RecordT]],
     ) -> Applied[RecordT]:
-        """Create the manifest, or change it as of the node's version; try again while others write it at the same
-        time."""
+        """Create the manifest, or change it as of the node's version. If others write it at the same
+        time, try again; raise ConflictError after `_ATTEMPTS` attempts."""
         for _ in range(_ATTEMPTS):
             node = metastore.get(self.path(name))
             try:
@@ -90,7 +90,8 @@ class Manifests(Generic[RecordT]):
     def revise(
         self, metastore: Metastore, record: RecordT, version: int, document: dict[str, Any], now_ms: int
     ) -> Applied[RecordT]:
-        """Write the manifest as the next revision, unless it is the same; raise ConflictError."""
+        """Write the manifest as the next revision, unless it is the same; raise ConflictError if the node has changed
+        since `version`."""
         if record.manifest == document:
             return Applied(record, ApplyOutcome.UNCHANGED)
         update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}

@@ -33,7 +33,7 @@ class CatalogStore(Protocol):
 
 
 OpenCatalogStore = Callable[[str | None], CatalogStore]
-"""Opener of the deep store of a URI. None is the cluster's own."""
+"""Function that opens the deep store of a URI. The URI None stands for the cluster's own deep store."""
 
 
 def read_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
@@ -51,7 +51,7 @@ def read_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
 
 
 def write_catalog(store: CatalogStore, table: TableName, catalog: CatalogRecord) -> None:
-    """Replace the table's catalog. Changes of the catalog before it no longer count."""
+    """Replace the table's catalog. Changes recorded against the previous catalog no longer apply."""
     _write(store, store.url_below(table, FOLDER, FILE), catalog)
 
 

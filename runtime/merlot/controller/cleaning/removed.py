@@ -24,7 +24,7 @@ class RemovedFile:
     url: str
     deleted_ms: int
     remnant: Remnant | None
-    """Members of the record that the file lacks; None if they are unknown, or an earlier table's."""
+    """Fields of the record that the file lacks; None if they are unknown, or belong to an earlier table."""
 
     def record_of(self, file: SegmentRecord) -> SegmentRecord:
         """Return the record to publish. file: the record that the segment's footer gives."""

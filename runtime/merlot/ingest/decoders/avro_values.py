@@ -12,7 +12,7 @@ import fastavro.read
 
 from merlot.ingest.text_casts import json_text
 
-NANOS = 1_000
+NANOS_PER_MICRO = 1_000
 """Nanoseconds in a microsecond."""
 
 
@@ -20,8 +20,11 @@ class Nanos(int):
     """An instant in nanoseconds, for which datetime has no type; an int for Arrow."""
 
     def __str__(self) -> str:
-        moment, below = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self // NANOS), self % NANOS
-        return f"{moment:%Y-%m-%d %H:%M:%S.%f}{below:03}" if below else str(_plain(moment, str))
+        moment, nanos = (
+            datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self // NANOS_PER_MICRO),
+            self % NANOS_PER_MICRO,
+        )
+        return f"{moment:%Y-%m-%d %H:%M:%S.%f}{nanos:03}" if nanos else str(_plain(moment, str))
 
 
 class Uuid(bytes):

@@ -25,8 +25,8 @@ Values = Sequence[msgspec.Raw]
 
 
 class RecordColumns:
-    """Reader of the wanted keys of records. columns: True for each key that holds lists. Values of `as_written` are
-    JSON. Immutable."""
+    """Reader of the wanted keys of records. columns: the wanted keys, each with True if it holds lists. Values of the
+    keys in `as_written` stay JSON. Immutable."""
 
     def __init__(self, columns: Mapping[str, bool], as_written: Set[str] = frozenset()) -> None:
         self._columns = columns
@@ -40,12 +40,12 @@ class RecordColumns:
     def read(self, text: bytes, lines: Sequence[bytes]) -> tuple[dict[str, pa.Array], list[int]]:
         """Return the columns of lines that are records, and the numbers of lines that are none. `text` holds all lines.
         A column that no record has is left out."""
-        check = _same if is_utf8(text) else _only_utf8
+        check = _unchecked if is_utf8(text) else _only_utf8
         records, corrupt = _decoded(check(self._decode), lines)
         columns = self._raw_columns(records, are_maps=self._are_maps)
-        # Only done where a key is missing, because it takes as long as decoding.
-        lacking = [name for name, column in columns.items() if column.is_absent.any()]
-        if others := {name: keys for name in lacking if (keys := _other_spellings(name, text))}:
+        # Other spellings are searched only if a key is missing: the search takes as long as decoding.
+        incomplete = [name for name, column in columns.items() if column.is_absent.any()]
+        if others := {name: keys for name in incomplete if (keys := _other_spellings(name, text))}:
             records, corrupt = _decoded(check(_tolerant(self._decode_all, others)), lines)
             columns = self._raw_columns(records, are_maps=True)
         values = {name: self._values(name, column) for name, column in columns.items() if not column.is_absent.all()}
@@ -107,8 +107,8 @@ def _other_spellings(name: str, text: bytes) -> set[str]:
 def _tolerant(
     decode: Callable[[bytes], dict[str, msgspec.Raw]], others: Mapping[str, set[str]]
 ) -> Callable[[bytes], dict[str, msgspec.Raw]]:
-    """Return a decoder of records whose keys may be spelt otherwise. A record with several spellings of a column, none
-    of them exact, is no record."""
+    """Return a decoder of records whose keys may differ from the columns' names in case. A line with several spellings
+    of a column's name, none of them exact, is no record."""
 
     def decode_tolerantly(line: bytes) -> dict[str, msgspec.Raw]:
         record = decode(line)
@@ -122,7 +122,7 @@ def _tolerant(
     return decode_tolerantly
 
 
-def _same(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _unchecked(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return decode
 
 

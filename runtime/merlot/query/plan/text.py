@@ -1,4 +1,4 @@
-"""Texts of expressions for readers of a plan: SQL if that is shorter, else calls."""
+"""Texts of expressions for readers of a plan: operators as in SQL, all other functions as calls."""
 
 from __future__ import annotations
 

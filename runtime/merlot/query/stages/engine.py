@@ -1,8 +1,8 @@
 """Engine over Arrow: DuckDB, in memory, with bounds on memory, disk, threads, rows and time.
 
-It reaches no file and no network but its spill folder, loads no extension, and gets no text of a user (`engine_sql`). A
-query has an instance of DuckDB to itself (`engine_instances`), so that its memory is bounded apart from that of other
-queries. `run` blocks: call it in a thread; `interrupt` stops it from any other.
+It reaches no file and no network but its spill folder, loads no extension, and runs no text that a user wrote
+(`engine_sql`). A query has an instance of DuckDB to itself (`engine_instances`), so that its memory is bounded
+separately. `run` blocks: call it in a thread; `interrupt` stops it from any other.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StageInterruptedError(UnavailableError):
 
 
 class Engine:
-    """One run, of at most `max_rows` rows."""
+    """One run of a query, whose answer may have at most `max_rows` rows."""
 
     def __init__(self, limits: EngineLimits, *, max_rows: int = 10_000_000) -> None:
         self._limits = limits
@@ -72,12 +72,12 @@ class Engine:
                     return self._answer(connection, query, relations)
                 finally:
                     with self._lock:
-                        self._connection = None  # before it is closed: a closed one refuses interrupts
+                        self._connection = None  # before the session closes: a closed connection refuses interrupts
         except (EngineFailedError, OSError, pa.ArrowException) as error:
             # A failure past the first rows comes from the reader, as an Arrow error with the same text.
             if self._failure is not None:
                 raise self._failure from error
-            raise self._named(error) from error
+            raise self._translated(error) from error
 
     def _answer(self, connection: Any, query: EngineQuery, relations: Mapping[str, pa.Table]) -> ResultTable:
         for function in query.functions:
@@ -97,13 +97,14 @@ class Engine:
             account.current().hold("rows of stages", batch.nbytes)
             if num_rows > self._max_rows:
                 raise LimitExceededError(f"answer has too many rows limit={self._max_rows}")
-            for made, column, type_ in zip(pieces, batch.columns, query.types, strict=True):
-                made.append(from_engine(column, type_))
+            for arrays, column, type_ in zip(pieces, batch.columns, query.types, strict=True):
+                arrays.append(from_engine(column, type_))
         for function in query.functions:
-            connection.remove_function(function.name)  # of all sessions of the instance, and so of the next query
+            # A function belongs to the whole instance, so the next query would see it.
+            connection.remove_function(function.name)
         columns = [
-            pa.chunked_array(made, arrow_type(type_)).combine_chunks()
-            for made, type_ in zip(pieces, query.types, strict=True)
+            pa.chunked_array(arrays, arrow_type(type_)).combine_chunks()
+            for arrays, type_ in zip(pieces, query.types, strict=True)
         ]
         return ResultTable(query.labels, query.types, tuple(columns))
 
@@ -137,7 +138,7 @@ class Engine:
         if self._is_interrupted:
             raise StageInterruptedError("query was stopped in its stages")
 
-    def _named(self, error: Exception) -> MerlotError:
+    def _translated(self, error: Exception) -> MerlotError:
         """Return our error for an error of the engine, whose text begins with its kind."""
         text = first_line(error)
         kind, _, reason = text.partition(" Error: ")
@@ -190,7 +191,8 @@ def from_engine(column: pa.Array, type_: SqlType) -> pa.Array:
 
 
 def _digits(column: pa.Array) -> pa.Array:
-    """Return DECIMALs with all digits of their scale. Arrow writes small ones with an exponent, but no whole number."""
+    """Return DECIMALs as texts with all digits of their scale. Arrow writes small decimals with an exponent, but never
+    whole numbers, so the digits are cast as a whole number."""
     scale = column.type.scale
     whole = pa.Array.from_buffers(
         pa.decimal128(MAX_DIGITS, 0), len(column), column.buffers(), column.null_count, column.offset

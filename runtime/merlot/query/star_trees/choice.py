@@ -48,26 +48,28 @@ def instead(
     # A tree has a derived column as a dimension, or the column it is derived from: try each form of the query.
     forms = {id(form): form for form in (*(source.leaf for source in sources), leaf) if form is not None}
     for form in forms.values():
-        sources = _instead(form, form is leaf, sources, context, resolver)
+        sources = _with_trees(form, form is leaf, sources, context, resolver)
     return sources
 
 
-def _instead(
+def _with_trees(
     leaf: Leaf,
-    is_every: bool,
+    is_whole_query: bool,
     sources: Sequence[LeafSource],
     context: ExecutionContext,
     resolver: Callable[..., Resolver],
 ) -> Sequence[LeafSource]:
-    """Return the sources, with trees that answer this form of the query in place of the sources that have the form."""
-    asked = question(leaf)
-    if asked is None or _is_answered_by_counts(leaf):
+    """Return the sources, with trees that answer this form of the query in place of the sources that have the form.
+
+    is_whole_query: every source has the form, because it is the query itself."""
+    tree_question = question(leaf)
+    if tree_question is None or _is_answered_by_counts(leaf):
         return sources
-    have_trees = [(is_every or source.leaf is leaf) and _has_trees(source) for source in sources]
+    have_trees = [(is_whole_query or source.leaf is leaf) and _has_trees(source) for source in sources]
     with_trees = list(compress(sources, have_trees))
     if not with_trees:
         return sources
-    chooser = _Chooser(asked, leaf, context, resolver)
+    chooser = _Chooser(tree_question, leaf, context, resolver)
     coalesced = chooser.coalesced([source.columns for source in with_trees]) if len(with_trees) > 1 else None
     pairs = zip(sources, have_trees, strict=True)
     if coalesced is not None:
@@ -76,12 +78,12 @@ def _instead(
 
 
 def _is_answered_by_counts(leaf: Leaf) -> bool:
-    """Return whether the query needs the number of rows alone, which every segment knows."""
+    """Return whether the query needs only the number of rows, which every segment knows."""
     return leaf.filter is None and not leaf.work.columns_after_filter and not leaf.work.keys
 
 
 def _has_trees(source: LeafSource) -> bool:
-    """Return whether the source is a sealed segment with star-trees of which every doc is a row."""
+    """Return whether the source is a sealed segment that has star-trees and whose every doc is a row."""
     columns = source.columns
     if not isinstance(columns, SegmentColumns) or not isinstance(columns.segment, ImmutableSegment):
         return False
@@ -89,7 +91,7 @@ def _has_trees(source: LeafSource) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundDocuments:
+class _MatchingDocuments:
     tree: Tree
     docs: Docs
 
@@ -98,7 +100,7 @@ class _FoundDocuments:
 class _Chooser:
     """Choice of trees for one query."""
 
-    asked: TreeQuestion
+    tree_question: TreeQuestion
     leaf: Leaf
     context: ExecutionContext
     resolver: Callable[..., Resolver]
@@ -131,10 +133,10 @@ class _Chooser:
         return LeafSource(best.columns, live=best.live, num_coalesced=len(parts), leaf=self.leaf)
 
     def _fits(self, tree: Tree) -> bool:
-        asked, schema = self.asked, self.context.schema
-        if not asked.columns <= set(tree.dimensions) or not self._is_declared(tree):
+        tree_question, schema = self.tree_question, self.context.schema
+        if not tree_question.columns <= set(tree.dimensions) or not self._is_declared(tree):
             return False
-        for aggregation, stored in zip(self.leaf.work.aggregations, asked.work.states, strict=True):
+        for aggregation, stored in zip(self.leaf.work.aggregations, tree_question.work.states, strict=True):
             if not tree.functions.issuperset(stored):
                 return False
             # If the column's type was widened since, its sums may be of another type.
@@ -156,15 +158,15 @@ class _Chooser:
         return any(spec.dimensions_split_order == tree.dimensions for spec in indexing.star_tree_index_configs)
 
     def _touches_nulls(self, has_nulls: Callable[[str], bool]) -> bool:
-        asked = self.asked
-        names: Iterable[str] = asked.null_aware
+        tree_question = self.tree_question
+        names: Iterable[str] = tree_question.null_aware
         if self.leaf.work.null_handling:
-            names = asked.columns | asked.work.arguments
+            names = tree_question.columns | tree_question.work.arguments
         return any(has_nulls(name) for name in names)
 
     def _answer(self, fitting: Sequence[Tree], columns: Dimensions, num_docs: int) -> LeafSource | None:
         try:
-            marks = {name: self._matching(columns, name, exprs) for name, exprs in self.asked.of_columns}
+            marks = {name: self._matching(columns, name, exprs) for name, exprs in self.tree_question.of_columns}
         except QueryArithmeticError:
             # The value that raised may belong to no row.
             return None
@@ -184,21 +186,21 @@ class _Chooser:
             marks = matches if marks is None else marks & matches
         return None if marks is None or marks.all() else marks
 
-    def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _FoundDocuments:
-        needed = self.asked.value_columns
+    def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _MatchingDocuments:
+        needed = self.tree_question.value_columns
         uses = [DimensionUse(marks.get(name), name in needed) for name in tree.dimensions]
         if any(use.matching is not None and not use.matching.any() for use in uses):
-            return _FoundDocuments(tree, np.zeros(0, np.uint32))
-        return _FoundDocuments(tree, tree.find(uses))
+            return _MatchingDocuments(tree, np.zeros(0, np.uint32))
+        return _MatchingDocuments(tree, tree.find(uses))
 
-    def _source(self, matches: _FoundDocuments, columns: Dimensions) -> LeafSource:
-        tree, asked = matches.tree, self.asked
-        documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in asked.work.states])
+    def _source(self, matches: _MatchingDocuments, columns: Dimensions) -> LeafSource:
+        tree, tree_question = matches.tree, self.tree_question
+        documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in tree_question.work.states])
         if not len(matches.docs):
             return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         share = len(matches.docs) / tree.num_docs
         resolver = self.resolver(documents, null_handling=self.leaf.work.null_handling, indexing=None)
-        nodes = [resolver.resolve(expr) for expr in asked.others]
+        nodes = [resolver.resolve(expr) for expr in tree_question.others]
         if any(isinstance(node, Nothing) for node in nodes):
             return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         chosen: Node = TreeMatch(matches.docs, share, "startree", dimensions=tree.dimensions)

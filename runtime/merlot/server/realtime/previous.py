@@ -1,4 +1,4 @@
-"""Read rows of a partition by segment and doc: those that mode PARTIAL merges a new row into.
+"""Read rows of a partition by segment and doc: the rows that an upsert in mode PARTIAL merges new rows into.
 
 A segment's rows are read from the consumed rows as long as these are kept here, else from the sealed file, which has
 the same docs. Only the consuming thread calls.
@@ -26,29 +26,29 @@ Borrow = Callable[[str], AbstractContextManager[Segment | None]]
 
 
 class StoredRows:
-    """Rows of a partition as they are at the moment."""
+    """Reader of the rows of a partition that this server holds."""
 
     def __init__(self, borrow: Borrow, log: PartitionLog, keys: Mapping[int, str]) -> None:
         """`keys` are `name@crc` of sealed segments, by sequence."""
         self._borrow = borrow
-        self._line = log
+        self._log = log
         self._keys = keys
 
     def of(self, sequences: Longs, docs: Longs, fields: Sequence[FieldSpec]) -> pa.Table:
-        """Return columns of docs, by the sequence of their segments, in that order. Raises UnavailableError if a
-        segment is not here."""
+        """Return the columns `fields` of docs, in the order of `docs`; `sequences` holds the segment of each doc. Raise
+        UnavailableError if a segment is not here."""
         order = np.argsort(sequences, kind="stable")
         numbers, firsts = np.unique(sequences[order], return_index=True)
         schema = pa.schema([pa.field(field.name, arrow_type(field)) for field in fields])
         tables = [schema.empty_table()]
-        for number, mine in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):
+        for number, positions in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=False):
             with self._segment(number) as segment:
-                chosen = docs[mine].astype(np.uint32)
+                chosen = docs[positions].astype(np.uint32)
                 columns = [taken_column(column_under(segment, field), chosen) for field in fields]
                 tables.append(pa.table(columns, names=schema.names).cast(schema))
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
-        return pa.concat_tables(tables).take(pa.array(back))
+        inverse = np.empty(len(order), np.int64)
+        inverse[order] = np.arange(len(order))
+        return pa.concat_tables(tables).take(pa.array(inverse))
 
     @contextmanager
     def _segment(self, sequence: int) -> Iterator[Segment]:
@@ -60,9 +60,9 @@ class StoredRows:
             yield segment
 
     def _opened(self, sequence: int) -> AbstractContextManager[Segment | None]:
-        part = self._line.part(sequence)
+        part = self._log.part(sequence)
         if part is not None and part.rows is not None:
-            # Not up to the end of the part: rows behind it move to the next part with the next log only.
+            # Not `part.snapshot()`, which stops at the part's end: only the next log has the rows behind it elsewhere.
             return nullcontext(part.rows.snapshot())
         key = self._keys.get(sequence)
         return nullcontext(None) if key is None else self._borrow(key)

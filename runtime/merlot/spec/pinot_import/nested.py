@@ -10,26 +10,26 @@ from typing import Final
 from merlot.spec.column_names import quoted
 from merlot.spec.pinot_import.source import REALTIME, ConfigReader, Json
 
-_SEVERAL: Final = "rows are made of messages one by one; a list stays one value, as JSON"
+_NOT_UNNESTED: Final = "rows are made of messages one by one; a list stays one value, as JSON"
 
 
 def flattened(source: ConfigReader, fields: Sequence[Json], filled: Mapping[str, str], type_: str) -> dict[str, str]:
-    """Return expressions by the columns that they fill; what cannot be expressed is noted.
+    """Return expressions by the columns that they fill. A name without an expression in SQL is noted in `source`.
 
-    For `payload.size` of a stream's messages it is `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')` in
-    Merlot's SQL. For a batch it is Spark's SQL, with both keys in backticks. filled: columns that already have an
+    For `payload.size` of a stream's messages it is `NULLIF(jsonPathString("payload", '$[''size'']'), 'null')`
+    in Merlot's SQL. For a batch it is Spark's SQL, with both keys in backticks. filled: columns that already have an
     expression."""
     delimiter, lists = source.text("delimiter") or ".", source.names("fieldsToUnnest")
     if lists:
-        source.note("fieldsToUnnest", f"{', '.join(lists)}: {_SEVERAL}")
+        source.note("fieldsToUnnest", f"{', '.join(lists)}: {_NOT_UNNESTED}")
     prefixes = source.texts("prefixesToRename")
     source.leave({"collectionNotUnnestedToJson": "lists and objects in columns of one value are JSON in any case"})
     expressions: dict[str, str] = {}
     for field in fields:
         name = field["name"]
-        for written in _before_renaming(name, prefixes):
-            keys = written.split(delimiter)
-            inside = next((list_name for list_name in lists if written.startswith(f"{list_name}{delimiter}")), None)
+        for source_name in _before_renaming(name, prefixes):
+            keys = source_name.split(delimiter)
+            inside = next((list_name for list_name in lists if source_name.startswith(f"{list_name}{delimiter}")), None)
             if name in filled or name in expressions or len(keys) < 2 or not all(keys):
                 continue
             if any("'" in key and '"' in key for key in keys):
@@ -59,5 +59,5 @@ def _of_message(keys: Sequence[str], *, is_list: bool) -> str:
     steps = "".join(f'["{key}"]' if "'" in key else f"['{key}']" for key in keys[1:])
     path = "'$" + steps.replace("'", "''") + "'"
     argument = f"{quoted(keys[0])}, {path}"
-    # jsonPathString of a path without a value is the text null.
+    # jsonPathString returns the text `null` if the path has no value.
     return f"jsonPathArray({argument})" if is_list else f"NULLIF(jsonPathString({argument}), 'null')"

@@ -25,43 +25,43 @@ def _merged(outer: Block) -> Query:
         return outer
     if is_limited(source.query) and (outer.where is not None or outer.order_by):
         return outer
-    columns = {f"{source.id}.c{place}": output.expr for place, output in enumerate(source.query.outputs)}
+    columns = {f"{source.id}.c{position}": output.expr for position, output in enumerate(source.query.outputs)}
     try:
         if isinstance(source.query, SetOperation):
             return _renamed(outer, source.query, source.id)
-        return _of_block(outer, source.query, Replacing(columns))
+        return _merged_into(outer, source.query, Replacing(columns))
     except UnsoundError:
         return outer
 
 
-def _of_block(outer: Block, inner: Block, over: Replacing) -> Query:
+def _merged_into(outer: Block, inner: Block, replacing: Replacing) -> Query:
     has_filter = outer.where is not None
     if has_filter and (has_windows(inner) or not is_grouped(inner)):
         return outer
     parts = conjuncts(outer.where)
     if any(map(may_fail, parts)):
         return outer
-    outputs = tuple(Output(output.label, over(output.expr)) for output in outer.outputs)
-    order_by = _keys(outer.order_by, over) or inner.order_by
-    if inner.is_distinct and not _is_same_row(outputs, order_by, inner):
+    outputs = tuple(Output(output.label, replacing(output.expr)) for output in outer.outputs)
+    order_by = _keys(outer.order_by, replacing) or inner.order_by
+    if inner.is_distinct and not _has_same_columns(outputs, order_by, inner):
         return outer
     offset, limit = _limits(outer, inner)
-    made = replace(
+    merged = replace(
         inner,
         outputs=outputs,
-        having=all_of([*conjuncts(inner.having), *map(over, parts)]),
+        having=all_of([*conjuncts(inner.having), *map(replacing, parts)]),
         order_by=order_by,
         limit=limit,
         offset=offset,
     )
-    return made if is_grouped(made) == is_grouped(inner) else outer
+    return merged if is_grouped(merged) == is_grouped(inner) else outer
 
 
-def _keys(order_by: tuple[OrderKey, ...], over: Replacing) -> tuple[OrderKey, ...]:
-    return tuple(replace(key, expr=over(key.expr)) for key in order_by)
+def _keys(order_by: tuple[OrderKey, ...], replacing: Replacing) -> tuple[OrderKey, ...]:
+    return tuple(replace(key, expr=replacing(key.expr)) for key in order_by)
 
 
-def _is_same_row(outputs: tuple[Output, ...], order_by: tuple[OrderKey, ...], inner: Block) -> bool:
+def _has_same_columns(outputs: tuple[Output, ...], order_by: tuple[OrderKey, ...], inner: Block) -> bool:
     """Return whether the columns are those of the distinct rows, in any order, and the rows are ordered by them
     alone."""
     selected = {output.expr for output in outputs}
@@ -69,30 +69,30 @@ def _is_same_row(outputs: tuple[Output, ...], order_by: tuple[OrderKey, ...], in
 
 
 def _renamed(outer: Block, inner: SetOperation, id_: str) -> Query:
-    """Return a set operation with other labels and in another order."""
-    expected = [f"{id_}.c{place}" for place in range(len(inner.outputs))]
+    """Return the set operation with the labels, order and limits of `outer`; `outer` itself if it does more."""
+    expected = [f"{id_}.c{position}" for position in range(len(inner.outputs))]
     names = [output.expr.name if isinstance(output.expr, Column) else "" for output in outer.outputs]
     keys = [key.expr for key in outer.order_by]
     if names != expected or outer.where is not None or not all(isinstance(key, Column) for key in keys):
         return outer
-    over = Replacing({f"{id_}.c{place}": output.expr for place, output in enumerate(inner.outputs)})
+    replacing = Replacing({f"{id_}.c{position}": output.expr for position, output in enumerate(inner.outputs)})
     offset, limit = _limits(outer, inner)
     return replace(
         inner,
-        outputs=tuple(Output(output.label, _own(over(output.expr))) for output in outer.outputs),
-        order_by=_keys(outer.order_by, over) or inner.order_by,
+        outputs=tuple(Output(output.label, _as_column(replacing(output.expr))) for output in outer.outputs),
+        order_by=_keys(outer.order_by, replacing) or inner.order_by,
         limit=limit,
         offset=offset,
     )
 
 
-def _own(expr: Expr) -> Expr:
+def _as_column(expr: Expr) -> Expr:
     assert isinstance(expr, Column)
     return expr
 
 
 def _limits(outer: Block, inner: Query) -> tuple[int, int | None]:
-    """Return OFFSET and LIMIT of the inner query followed by the outer one."""
+    """Return the one OFFSET and LIMIT that equal the inner query's followed by the outer one's."""
     left = None if inner.limit is None else max(0, inner.limit - outer.offset)
     limits = [limit for limit in (left, outer.limit) if limit is not None]
     return inner.offset + outer.offset, min(limits, default=None)

@@ -1,4 +1,4 @@
-"""Counts what STYLE.md's section "English" forbids. Old code holds a good deal of it: the ceilings only fall."""
+"""Counts what STYLE.md's section "English" forbids: the ceilings only fall."""
 
 import ast
 import re
@@ -13,14 +13,14 @@ PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "operator" / "merlot_operator", 
 QUALIFIED = (ROOT / "runtime" / "merlot" / "sql" / "syntax.py",)
 """Modules whose classes are named with their module wherever they are used, as `ast` is."""
 CEILINGS = {
-    "for one in": 843,
-    "headless docstring": 1_626,
-    "class name of several modules": 108,
-    "variable found": 664,
-    "variable told": 78,
-    "variable known": 215,
-    "variable kept": 151,
-    "variable one": 1_135,
+    "for one in": 0,
+    "headless docstring": 0,
+    "class name of several modules": 12,
+    "variable found": 0,
+    "variable told": 0,
+    "variable known": 0,
+    "variable kept": 0,
+    "variable one": 0,
 }
 """How often each may occur in all packages together. Lower a number in the commit that mends some; never raise it."""
 HEADLESS = re.compile(r"(?:Of|What|Whoever|Those|Whether|Which|As many) ")

@@ -470,8 +470,8 @@ def _most_joined(args: Sequence[Vector]) -> int:
     },
 )
 def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Join values to a text. With a text for nulls, it replaces 'null' too, and an empty list gives 'null', as in
-    Pinot."""
+    """Join values to a text. If there is a text for nulls, it replaces 'null' too, and an empty list gives 'null', as
+    in Pinot."""
     values = Values.of(args[0])
     flat = values.flat
     if len(args) > 2:

@@ -1,8 +1,8 @@
 """Limits of this process's control groups, in both versions of cgroups.
 
 Every group above a process limits it. In a container with a cgroup namespace, the container's group is the root of the
-mounted file system. Without one, /proc/self/cgroup names a path of the host that is not mounted, and the root is the
-container's group all the same. On a machine without containers (systemd's MemoryMax=) the path leads below the root.
+mounted file system. Without one, /proc/self/cgroup names a path of the host that is not mounted, but the root is the
+container's group there too. On a machine without containers (systemd's MemoryMax=) the path leads below the root.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Ports for programs that are told which port to listen on before they start."""
+"""Free ports, for programs that take the port to listen on as an argument."""
 
 from __future__ import annotations
 

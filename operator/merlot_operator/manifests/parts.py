@@ -33,7 +33,7 @@ DRIVER_ACCOUNT = "merlot-spark-driver"
 EXECUTOR_ACCOUNT = "merlot-spark-executor"
 
 STOP_DELAY_S = 5
-"""Seconds that a pod serves on after it was told to stop: Kubernetes tells clients of a Service only after a while."""
+"""Seconds for which a terminating pod goes on serving: clients of a Service learn of its end with a delay."""
 BEHIND_SERVICES = (CONTROLLER, BROKER)
 """Roles that clients reach by a Service. Brokers learn from the metastore that a server stops; nobody calls minions."""
 GRACE_S = {CONTROLLER: 30, BROKER: 45, SERVER: 60, MINION: 120}

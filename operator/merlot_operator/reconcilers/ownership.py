@@ -60,7 +60,7 @@ async def _take(context: ReconcileContext, namespace: str, live: Object | None) 
             written = await context.kube.patch(LEASES, namespace, MARK, wanted)
     except ForbiddenError:
         if live is None:
-            return  # A namespace that is being deleted takes nothing new, and is to be cleaned up all the same.
+            return  # A terminating namespace takes no new object, but its objects have to be cleaned up.
         raise
     except NotFoundError:
         if live is not None:

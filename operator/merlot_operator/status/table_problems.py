@@ -156,7 +156,7 @@ def _memory_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
 
 
 def _pruning_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
-    """Yield what keeps brokers from pruning. Answers are right all the same, but every query reads more segments."""
+    """Yield the problems that keep brokers from pruning. Answers stay right, but every query reads more segments."""
     brokers = {} if facts.table is None else facts.table["brokers"]
     impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
     if impairments:

@@ -68,7 +68,7 @@ class _Sketches:
 
     data: NDArray[np.uint8]
     starts: Places
-    """Where each entry begins."""
+    """Offset of each entry in `data`."""
     lengths: Places
     rows: Places
     """Rows by group, then by row number."""

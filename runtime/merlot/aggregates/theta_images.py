@@ -37,7 +37,7 @@ class Sketches:
 
     thetas: Words
     bounds: NDArray[np.int64]
-    """Where each row's hashes begin, and where the last row's end."""
+    """Offset of each row's first hash, then the end of the last row's hashes."""
     hashes: Words
     present: NDArray[np.bool_]
     """True for rows with a sketch, even an empty one."""

@@ -42,7 +42,7 @@ class TupleSketches:
 
     thetas: NDArray[np.uint64]
     bounds: Places
-    """Where each row's entries begin, and where the last row's end."""
+    """Offset of each row's first entry, then the end of the last row's entries."""
     hashes: NDArray[np.uint64]
     values: NDArray[np.int64]
 

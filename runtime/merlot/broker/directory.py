@@ -165,7 +165,7 @@ class Directory:
 
     def _standings(self) -> Mapping[InstanceId, ServerStanding]:
         """Return the standings by health, with marked servers as backups at best. A marked server without its ephemeral
-        node has stopped, as it was told to, and is left out."""
+        node has stopped as planned, and is left out."""
         standings = self._health.standings(self._clock.monotonic())
         return {
             instance: ServerStanding.BACKUP if instance in self._drains else standing

@@ -155,8 +155,8 @@ class BrokerRole:
         return self._directory
 
     def unready_reason(self) -> str | None:
-        """Return why clients should send no queries now; None if they may. Queries that arrive all the same are
-        answered."""
+        """Return the reason why clients should send no queries now; None if there is none. Queries that arrive are
+        still answered."""
         if self._unready is None and self._queries.broker_id in self._directory.drains:
             return "marked to stop"
         return self._unready

@@ -40,9 +40,9 @@ MOST_ROWS: Final = 1 << 15
 PIECE_BYTES: Final = 1 << 20
 """Size that a piece should have."""
 GROWTH: Final = 8
-"""How many times larger a piece may be than the one before."""
+"""Largest ratio of a piece's target in rows to that of the previous piece."""
 SLACK: Final = 4
-"""How many times larger than it should be a piece may turn out; beyond that it is asked for in halves."""
+"""Largest ratio of a piece's rows or bytes to its target; a larger piece is requested again in halves."""
 AHEAD: Final = 3
 """Pieces that are asked for while the client takes another."""
 _ALL: Final = 1 << 60

@@ -64,7 +64,7 @@ class Accumulator:
         self._takes_scaled = self._state.takes_scaled()
 
     def grow(self, num_groups: int) -> None:
-        """Make room for so many groups."""
+        """Make room for `num_groups` groups."""
         self._holding.begin()
         self._state.grow(num_groups)
 

@@ -67,7 +67,7 @@ class SumPlusConstant:
         self.rows_by_group: NDArray[np.int64] | None = None
 
     def grow(self, num_groups: int) -> None:
-        """Make room for so many groups."""
+        """Make room for `num_groups` groups."""
         if self._feeds:
             self._shared.accumulator.grow(num_groups)
 

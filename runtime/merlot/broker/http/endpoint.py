@@ -59,7 +59,7 @@ class BrokerInterface(Answers, Protocol):
         ...
 
     def unready_reason(self) -> str | None:
-        """Return why clients should send no queries now; None if they may."""
+        """Return the reason why clients should send no queries now; None if there is none."""
         ...
 
     @property

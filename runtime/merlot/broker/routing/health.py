@@ -16,7 +16,7 @@ from enum import Enum, auto
 from merlot.ids import InstanceId
 
 SUSPECT_S = 30.0
-"""How long a server without its ephemeral node stays in the routing while its calls succeed or none are made."""
+"""Seconds for which a server without its ephemeral node stays in the routing, unless a call to it fails."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 

@@ -72,7 +72,7 @@ class UpsertProgress(BaseModel):
     settings: str = ""
     """`upsert_id` of the settings that decide rows that arrive now."""
     snapshot: str = ""
-    """Where snapshots of valid docs are stored: LOCAL or DEEP_STORE; empty if they are not."""
+    """Store of snapshots of valid docs: LOCAL or DEEP_STORE; empty if none are taken."""
     snapshot_ms: int | None = None
     """Time of the checkpoint that a restart would begin with; None if there is none."""
     snapshots_missing: int = 0

@@ -1,4 +1,4 @@
-"""Running processes: an ephemeral per process, made anew whenever its session was lost or it is gone."""
+"""Running processes: one ephemeral node per process, created again whenever it is gone or its session was lost."""
 
 from __future__ import annotations
 

@@ -55,22 +55,22 @@ def looks_into_values(call: Call) -> bool:
 
 
 def values_ns(call: Call, num_values: int) -> float:
-    """Return the cost of evaluating a predicate for so many values."""
+    """Return the cost in ns of evaluating a predicate for `num_values` values."""
     return num_values * _VALUE_NS.get(call.function, FUNCTION_NS)
 
 
 def indexed_values_ns(call: Call, num_values: int) -> float:
-    """Return the cost of evaluating a predicate for so many values that also have an index."""
+    """Return the cost in ns of evaluating a predicate for `num_values` values that also have an index."""
     return num_values * _INDEXED_NS.get(call.function, VALUE_NS)
 
 
 def rows_ns(call: Call, num_docs: float) -> float:
-    """Return the cost of evaluating a predicate for the values of so many docs."""
+    """Return the cost in ns of evaluating a predicate for the values of `num_docs` docs."""
     return ROWS_START_NS + num_docs * (_VALUE_NS.get(call.function, FUNCTION_NS) + ROW_NS)
 
 
 def docs_worth(call: Call, num_values: int) -> int:
-    """Return how many docs can be evaluated in the time of so many values."""
+    """Return the number of docs that can be evaluated in the time of `num_values` values."""
     room_ns = values_ns(call, num_values) - ROWS_START_NS
     return int(room_ns / (_VALUE_NS.get(call.function, FUNCTION_NS) + ROW_NS))
 

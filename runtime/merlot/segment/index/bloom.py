@@ -57,7 +57,7 @@ def write(type_name: TypeName, distinct: Array | pa.Array, fpp: float) -> dict[s
 
 
 def is_small(num_values: int, fpp: float) -> bool:
-    """Return True if a filter for so many values is kept in the segment's record."""
+    """Return True if a filter for `num_values` values is kept in the segment's record."""
     return num_blocks(num_values, fpp) * BLOCK_BYTES <= MAX_RECORD_BYTES
 
 

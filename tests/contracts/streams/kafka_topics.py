@@ -17,6 +17,8 @@ from merlot.testing.patience import wait_until
 REAL = os.environ.get("MERLOT_KAFKA", "")
 NO_KAFKA = "needs a real Kafka: set MERLOT_KAFKA to its bootstrap servers"
 LARGE = 100 << 20
+FOREVER = {"retention.ms": "-1"}
+"""Settings of a topic that deletes nothing: brokers count a message's age from its timestamp, which a test chooses."""
 
 
 def stream_of(servers: str, topic: str, **settings: Any) -> KafkaStream:
@@ -55,7 +57,7 @@ class KafkaTopic:
         for deleted in self.admin.delete_topics([self.name]).values():
             deleted.result(30)
         wait_until(lambda: self.name not in self.admin.list_topics(timeout=10).topics)
-        for made in self.admin.create_topics([NewTopic(self.name, self.num_partitions, 1)]).values():
+        for made in self.admin.create_topics([NewTopic(self.name, self.num_partitions, 1, config=FOREVER)]).values():
             made.result(30)
         # A producer that knows the old one would write to it.
         self.producer = Producer({"bootstrap.servers": self.servers})
@@ -99,7 +101,7 @@ def _is_there(topic: KafkaTopic) -> bool:
 def real_topic(num_partitions: int = 2, **config: str) -> Iterator[KafkaTopic]:
     admin = AdminClient({"bootstrap.servers": REAL})
     topic = name()
-    [made] = admin.create_topics([NewTopic(topic, num_partitions, 1, config=config)]).values()
+    [made] = admin.create_topics([NewTopic(topic, num_partitions, 1, config={**FOREVER, **config})]).values()
     made.result(30)
     found = KafkaTopic(
         REAL, Producer({"bootstrap.servers": REAL, "message.max.bytes": LARGE}), topic, num_partitions, 20_000_000

@@ -1,7 +1,7 @@
-"""Check that the places which a Table names are allowed by the chart's values. Pure.
+"""Check that the chart's values allow the places (URIs, hosts and folders) that a Table names. Pure.
 
-The author of a Table may have fewer rights than the operator: pods read files and send requests that are signed with
-the cluster's keys, which the author could not do.
+The author of a Table may have fewer rights than the operator. Pods read files, and send requests that are signed with
+the cluster's keys; the author may have no right to do either.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def check_places(table: Table, config: Config, namespace: str) -> None:
 
 
 def places_problem(table: Table, config: Config, namespace: str) -> str | None:
-    """Return a text that names each wrong field and what would allow it; None if every field is allowed."""
+    """Return a message that names each refused field and what would allow it; None if every field is allowed."""
     return "; ".join(f"{path}: {problem}" for path, problem in places_problems(table, config, namespace)) or None
 
 
 def places_problems(table: Table, config: Config, namespace: str) -> Iterator[tuple[str, str]]:
-    """Yield the path of each wrong field, and what would allow it."""
+    """Yield the path of each refused field, and what would allow it."""
     stores = AllowedStores(own=config.deep_store_of(namespace), prefixes=config.deep_store_prefixes_of(namespace))
     sources = AllowedSources(stores=stores, prefixes=config.source_prefixes_of(namespace))
     declared, stream = table.spec.deep_store_uri, table.spec.ingestion.stream

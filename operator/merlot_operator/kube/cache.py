@@ -44,8 +44,8 @@ class Store:
         objects[name] = _slim(body)
 
     def keep_own(self, body: dict[str, Any]) -> None:
-        """Store a declared object after the operator wrote its status or finalizers. The watch's event of that is no
-        news, unless it holds what somebody else wrote since the last event."""
+        """Store a declared object after the operator wrote its status or finalizers. The watch's event of
+        that write is not news, unless somebody else changed the object since the last event."""
         old = self.get(kind_of(body), namespace_of(body), name_of(body))
         self.keep(body)
         if old is None or old["metadata"]["uid"] != body["metadata"]["uid"]:
@@ -73,8 +73,8 @@ class Store:
             del objects[name_of(body)]
 
     def replace(self, kind: ResourceKind, namespace: str | None, listing: Listing) -> list[Object]:
-        """Store a complete listing. Return the objects that were stored when it began and are not in it. Objects that
-        arrived meanwhile stay, and objects that were deleted meanwhile do not come back."""
+        """Store a complete listing. Remove and return the objects that were stored when it began and are not
+        in it. Objects that arrived meanwhile stay, and objects that were deleted meanwhile do not come back."""
         listed = {body["metadata"]["uid"] for body in listing.items}
         stored = list(self.all(kind)) if namespace is None else list(self.of(kind, namespace))
         gone = [body for body in stored if body["metadata"]["uid"] not in listed and _version(body) <= listing.version]
@@ -87,8 +87,8 @@ class Store:
     def forget(self, namespace: str | None) -> None:
         """Drop every object of a namespace, or of all namespaces if it is None."""
         for objects in self._objects.values():
-            for place in [place for place in objects if namespace in (None, place)]:
-                for body in objects.pop(place).values():
+            for name in [name for name in objects if namespace in (None, name)]:
+                for body in objects.pop(name).values():
                     self._reported.pop(body["metadata"]["uid"], None)
 
     def get(self, kind: ResourceKind, namespace: str, name: str) -> Object | None:
@@ -111,9 +111,10 @@ class Store:
 
 
 def _declared(body: Object) -> Object:
-    """Return the parts of an object that users write."""
-    ours = ("resourceVersion", "managedFields", "finalizers")
-    metadata = {key: value for key, value in body["metadata"].items() if key not in ours}
+    """Return an object without its status, finalizers, version and managed fields, which change when the operator
+    writes."""
+    ignored = ("resourceVersion", "managedFields", "finalizers")
+    metadata = {key: value for key, value in body["metadata"].items() if key not in ignored}
     return {**{key: value for key, value in body.items() if key != "status"}, "metadata": metadata}
 
 
@@ -122,22 +123,22 @@ def _version(body: Object) -> int:
 
 
 def _slim(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body without fields that nobody here reads, and with interned texts: of a thousand objects these are
-    most of the memory."""
+    """Return the body without fields that nobody here reads, and with interned strings. Of a thousand objects, such
+    fields and repeated strings are most of the memory."""
     metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:
         metadata["annotations"] = {key: value for key, value in annotations.items() if key != _LAST_APPLIED}
-    slim: dict[str, Any] = _shared({**body, "metadata": metadata})
+    slim: dict[str, Any] = _interned({**body, "metadata": metadata})
     return slim
 
 
-def _shared(value: Any) -> Any:
+def _interned(value: Any) -> Any:
     match value:
         case dict():
-            return {sys.intern(key): _shared(item) for key, item in value.items()}
+            return {sys.intern(key): _interned(item) for key, item in value.items()}
         case list():
-            return [_shared(item) for item in value]
+            return [_interned(item) for item in value]
         case str() if len(value) < LONG_TEXT:
             return sys.intern(value)
         case _:

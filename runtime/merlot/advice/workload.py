@@ -19,7 +19,7 @@ from merlot.sql.query_options import with_nulls
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedQuery:
-    """Queries of one normal form, as brokers logged them or a user wrote them down."""
+    """Queries that differ only in their constants, as brokers logged them or a user wrote them down."""
 
     normal: str
     texts: tuple[str, ...]
@@ -34,7 +34,7 @@ class LoggedQuery:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A text and how often queries of its form were asked."""
+    """Text and plan of a query, and how often queries like it were asked."""
 
     sql: str
     leaf: Leaf
@@ -44,7 +44,7 @@ class Question:
     time_ms: float
     """Total time of these queries; 0 if unknown."""
     derived: frozenset[Computed] = frozenset()
-    """Derived columns that it computes."""
+    """Derived columns that the query computes."""
 
     @property
     def form(self) -> Leaf:
@@ -62,7 +62,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Queries of a table."""
+    """Queries of a table that could be planned, and queries that could not."""
 
     questions: tuple[Question, ...]
     unread: tuple[Unread, ...]
@@ -89,10 +89,10 @@ def workload(
 
 
 def _question(logged: LoggedQuery, text: str, leaf: Leaf, derived: frozenset[Computed]) -> Question:
-    """Return the question of one text, with its part of the totals of all texts."""
-    part = 1 / len(logged.texts)
+    """Return the question of one text, with its share of the totals of all texts."""
+    share = 1 / len(logged.texts)
     each = logged.num_segments / logged.count if logged.count else 0.0
-    return Question(text, leaf, logged.count * part, each, logged.time_ms * part, derived)
+    return Question(text, leaf, logged.count * share, each, logged.time_ms * share, derived)
 
 
 def _leaf(text: str, options: Mapping[str, str], table: str, schema: TableSchema, now_ms: int) -> Leaf:

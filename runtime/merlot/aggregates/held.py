@@ -1,6 +1,6 @@
-"""Account the memory that states hold to their query.
+"""Charge the memory that aggregates' states hold to the account of their query.
 
-States are measured from outside, so that an aggregate need not count by itself. Objects of other libraries do not
+States are measured from outside, so that an aggregate need not count its own memory. Objects of other libraries do not
 report their size; a state that has such objects estimates it (`State.foreign_bytes`).
 """
 
@@ -16,7 +16,7 @@ from merlot.aggregates.function import AggregationFunction, State
 from merlot.vectors import account
 
 LEAST_ROWS: Final = 1 << 15
-"""Least number of rows that a state takes in before it is measured again. An eighth of all rows counts if that is
+"""Fewest rows that a state takes in between two measurements. An eighth of its rows so far counts instead if that is
 more."""
 _SAMPLE: Final = 16
 _ENTRY_BYTES: Final = 100
@@ -27,32 +27,32 @@ class Holding:
     """Account of the memory that one state holds. One thread."""
 
     def __init__(self, function: AggregationFunction, state: State, num_groups: int) -> None:
-        self._what = function.name.upper()
+        self._function_name = function.name.upper()
         self._state = state
         self._num_rows = 0
         self._num_bytes = 0
         # A state of many groups takes memory before it has rows.
-        self._next = LEAST_ROWS if num_groups < LEAST_ROWS else 0
+        self._measure_at_rows = LEAST_ROWS if num_groups < LEAST_ROWS else 0
 
     def begin(self) -> None:
         """Name the aggregate in errors about allocations that the state makes from now on."""
-        account.current().function = self._what
+        account.current().function = self._function_name
 
     def add(self, num_rows: int) -> None:
         """Note rows that the state has taken in; raise LimitExceededError."""
         self._num_rows += num_rows
-        if self._num_rows >= self._next:
-            self._next = self._num_rows + max(LEAST_ROWS, self._num_rows >> 3)
+        if self._num_rows >= self._measure_at_rows:
+            self._measure_at_rows = self._num_rows + max(LEAST_ROWS, self._num_rows >> 3)
             self.measure()
 
     def measure(self) -> None:
         """Measure what the state holds now; raise LimitExceededError."""
         before, self._num_bytes = self._num_bytes, held_bytes(self._state)
-        account.current().account.add(self._what, self._num_bytes - before)
+        account.current().account.add(self._function_name, self._num_bytes - before)
 
     def columns(self, columns: list[pa.Array]) -> list[pa.Array]:
-        """Account state columns that were made from the state."""
-        account.current().hold(self._what, sum([column.nbytes for column in columns]))
+        """Charge state columns that were made from the state, and return them."""
+        account.current().hold(self._function_name, sum([column.nbytes for column in columns]))
         return columns
 
 
@@ -61,9 +61,9 @@ def held_bytes(held: Any) -> int:
     if isinstance(held, np.ndarray | pa.Array | pa.ChunkedArray):
         return account.size_of(held)
     if isinstance(held, dict):
-        return len(held) * _ENTRY_BYTES + _of_all(held.values(), held)
+        return len(held) * _ENTRY_BYTES + _bytes_of_items(held.values(), held)
     if isinstance(held, list | tuple | set | frozenset):
-        return account.OBJECT_BYTES + 8 * len(held) + _of_all(held, held)
+        return account.OBJECT_BYTES + 8 * len(held) + _bytes_of_items(held, held)
     if isinstance(held, str | bytes):
         return account.OBJECT_BYTES + len(held)
     if not type(held).__module__.startswith("merlot.aggregates") or isinstance(held, AggregationFunction):
@@ -74,12 +74,12 @@ def held_bytes(held: Any) -> int:
     return own + sum([held_bytes(part) for part in parts])
 
 
-def _of_all(items: Iterable[Any], among: Sized) -> int:
-    """Estimate the bytes of many items from a sample. The items of one state are of one kind; only its few parts
-    differ."""
-    number = len(among)
+def _bytes_of_items(items: Iterable[Any], collection: Sized) -> int:
+    """Return the bytes of the items; if there are many, estimate them from a sample. The items of one collection are
+    alike; only the few parts of a state differ."""
+    number = len(collection)
     if number <= 4 * _SAMPLE:
         return sum([held_bytes(item) for item in items])
     step = number // _SAMPLE
-    sizes = [held_bytes(item) for place, item in enumerate(items) if place % step == 0]
+    sizes = [held_bytes(item) for index, item in enumerate(items) if index % step == 0]
     return sum(sizes) * number // len(sizes)

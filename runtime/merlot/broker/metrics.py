@@ -1,4 +1,4 @@
-"""Count queries by table; a query that names no known table counts under the empty name."""
+"""Count and time queries by table; a query that names no known table counts under the empty name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from merlot.broker.response import BrokerAnswer
 
 
 def observe(answer: BrokerAnswer, elapsed_s: float) -> None:
-    """Count an answer and its time."""
+    """Count an answer under the first of its tables, and observe the time that it took."""
     table = answer.tables[0] if answer.tables else ""
     code = answer.error_code if answer.exceptions else 0
     _counter(table, code).inc()

@@ -1,4 +1,5 @@
-"""`merlot get rollups`, `merlot get upserts` and `merlot rollup run`: show the progress of merges, and start a run."""
+"""`merlot get rollups`, `merlot get upserts` and `merlot rollup run`: show the progress of merges and the
+upsert configs, and start a merge."""
 
 import time
 from collections.abc import Mapping
@@ -62,7 +63,9 @@ def list_rollups(
     if not rollups:
         output.warn("no merges: declare one with a MergeRollupTask, and `merlot apply -f FILE`")
         return
-    output.show_list([_level(rollup, level) for rollup in rollups for level in rollup["levels"]], COLUMNS, WIDE, how)
+    output.show_list(
+        [_level_row(rollup, level) for rollup in rollups for level in rollup["levels"]], COLUMNS, WIDE, how
+    )
     for rollup in rollups:
         if rollup["message"]:
             output.warn(f"{rollup['name']}: {rollup['message']}")
@@ -87,12 +90,12 @@ def list_upserts(
 @app.command("run")
 def run(name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")], url: Url = DEFAULT_URL) -> None:
     """Look for work now, whatever the schedule; tasks that failed for good are tried again."""
-    done = NodeClient(url).post_json(f"{path_of('rollups', name)}/run", {})
-    for task in done["retried"]:
+    result = NodeClient(url).post_json(f"{path_of('rollups', name)}/run", {})
+    for task in result["retried"]:
         output.say(f"{task} is tried again")
-    for task in done["queued"]:
+    for task in result["queued"]:
         output.say(f"{task} queued")
-    if not done["retried"] and not done["queued"]:
+    if not result["retried"] and not result["queued"]:
         output.say(f"rollup/{name} has nothing new to merge now")
 
 
@@ -105,7 +108,7 @@ def age(millis: int, now_s: float | None = None) -> str:
     return f"{seconds // size}{unit}"
 
 
-def _level(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any]:
+def _level_row(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any]:
     merged = level["merged"]
     next_ms = rollup.get("nextRunMs")
     return {
@@ -113,7 +116,7 @@ def _level(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any
         "name": rollup["name"],
         "table": rollup["table"],
         "level": level["name"],
-        "watermark": _bucket(level["watermarkMs"]),
+        "watermark": _bucket_start(level["watermarkMs"]),
         "lastRun": age(rollup["lastRunMs"]),
         "nextRun": output.instant(next_ms),
         "age": age(rollup["createdMs"]),
@@ -124,7 +127,7 @@ def _level(rollup: Mapping[str, Any], level: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _bucket(millis: int | None) -> str:
+def _bucket_start(millis: int | None) -> str:
     """Return the start of a bucket, without the time of day if that is midnight; also before 1970."""
     if millis is None:
         return ""

@@ -1,8 +1,8 @@
 """Plan SQL text, and cache plans by text: parsing costs more than the rest of the broker.
 
 Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one
-revision of its table; when the manifest changes, the next query is planned again. Used on the event loop; texts that
-may take more than some milliseconds are planned in `threads`.
+revision of its table; when the manifest changes, the next query is planned again. The planner is used on the event
+loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are planned in `threads`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ INLINE_SQL_CHARS = 512
 ms."""
 MAX_PLANS = 2000
 MAX_SHAPES = 2000
-"""No fewer than plans: dashboards that repeat more shapes than this in turn would find none in the cache."""
+"""At least MAX_PLANS: dashboards that repeat more shapes than this in turn would find none of them in the cache."""
 SIGHTINGS = 2
-"""Queries of one shape before a template is made: making it costs as much as two more of them."""
+"""Number of queries of a shape at which its template is made, which costs as much as planning two more of them."""
 
 FindTable = Callable[[str], ServedTable | None]
 
@@ -109,8 +109,8 @@ class _ShapeEntry:
     sightings: int = 0
     template: Template | None = None
     planned: PlannedQuery | None = None
-    """Plan from which the template was tried; None if that is still to come. If `template` is None, the shape has none
-    at the plan's revision."""
+    """Plan from which a template was tried; None if none was tried yet. If this is set and `template` is None, the
+    shape can have no template at the plan's revision."""
 
 
 class Planner:
@@ -156,9 +156,9 @@ class Planner:
         return table is not None and table.revision == revision
 
     def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
-        before = self._plans.pop(key, None)
-        if before is not None:
-            self._num_bytes -= _weight(key, before)
+        replaced = self._plans.pop(key, None)
+        if replaced is not None:
+            self._num_bytes -= _weight(key, replaced)
         self._plans[key] = plan
         self._num_bytes += _weight(key, plan)
         while len(self._plans) > self._max_plans or self._num_bytes > self._max_bytes:
@@ -178,12 +178,12 @@ class Planner:
         self.counts.made += 1
         entry.sightings += 1
         is_template_due = entry.sightings >= SIGHTINGS and entry.planned is None
-        made = await self._make_somewhere(sql, options, shape if is_template_due else None)
+        made = await self._make_inline_or_in_thread(sql, options, shape if is_template_due else None)
         if is_template_due and made.is_shape_tried:
             entry.planned, entry.template = made.planned, made.template
         return made.planned
 
-    async def _make_somewhere(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
+    async def _make_inline_or_in_thread(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
         timeout_s = query_options.planning_timeout_ms(options) / 1000
         deadline = self._clock.monotonic() + timeout_s
         is_short = len(sql) <= INLINE_SQL_CHARS
@@ -206,10 +206,12 @@ class Planner:
         """Plan a text. If `shape` is given, also try to make its template."""
         moment = Moment(self._clock.now_ms())
         parsed = self._parse(sql, budget)
-        given = query_options.parse(options)
-        if parsed.has_stages or (wants_stages(given, parsed) and one_stage(parsed).table is not None):
-            return _PlanResult(_plan_stages(bind_stages(parsed, given, self._find_table, moment, budget), moment))
-        bound, table = self._bind(parsed, given, budget, moment)
+        request_options = query_options.parse(options)
+        if parsed.has_stages or (wants_stages(request_options, parsed) and one_stage(parsed).table is not None):
+            return _PlanResult(
+                _plan_stages(bind_stages(parsed, request_options, self._find_table, moment, budget), moment)
+            )
+        bound, table = self._bind(parsed, request_options, budget, moment)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
             return _PlanResult(
@@ -228,7 +230,9 @@ class Planner:
         budget.look()
         if shape is None or planned.is_momentary:
             return _PlanResult(planned)
-        template = make_template(shape, bound, lambda text: self._bind(self._parse(text, budget), given, budget)[0])
+        template = make_template(
+            shape, bound, lambda text: self._bind(self._parse(text, budget), request_options, budget)[0]
+        )
         return _PlanResult(planned, template, is_shape_tried=True)
 
     def _parse(self, sql: str, budget: Budget) -> ParsedStatement:
@@ -237,16 +241,20 @@ class Planner:
         return parsed
 
     def _bind(
-        self, statement: ParsedStatement, wanted: Mapping[str, str], budget: Budget, moment: Moment | None = None
+        self,
+        statement: ParsedStatement,
+        request_options: Mapping[str, str],
+        budget: Budget,
+        moment: Moment | None = None,
     ) -> tuple[BoundQuery, ServedTable | None]:
         parsed = one_stage(statement)
         if parsed.table is None:
-            return bind(parsed, None, wanted, moment, budget), None
+            return bind(parsed, None, request_options, moment, budget), None
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
         table.check_spelled(parsed.table)
-        options = with_nulls(wanted, null_handling=table.spec.null_handling)
+        options = with_nulls(request_options, null_handling=table.spec.null_handling)
         return bind(parsed, table.schema, options, moment, budget), table
 
 
@@ -318,7 +326,7 @@ def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
     statement = bound.statement
     options: Mapping[str, str] = dict(statement.options)
     limits = query_options.least(table.spec.limits for table in bound.tables.values())
-    if bound.direct is not None and len(bound.tables) == 1:  # a table that rules dropped must be there all the same
+    if bound.direct is not None and len(bound.tables) == 1:  # a table that rewrite rules dropped must still exist
         planned = _plan_for(bound.tables[bound.direct.query.table], bound.direct.query, moment)
         return replace(planned, rewrites=bound.rewrites)
     leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}

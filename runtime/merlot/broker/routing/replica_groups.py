@@ -1,9 +1,10 @@
 """Route all that a query asks of a partition to one server (strict replica groups). Pure.
 
-Replicas of a stream's partition are at different offsets, and replicas of an upsert table hold different rows for
+Replicas of a stream's partition are at different offsets, and replicas of an upsert table consider different rows
 valid. Parts of two replicas do not add up to any state of the partition. So all segments of a partition are routed to
-the servers that hold all of them, in each turn to the same server. If no server holds them all, the server with most of
-them is asked, and the others are reported as unavailable.
+the servers that hold all of them, and each query asks one of these servers. If no server holds them all, one server is
+asked: a preferred one if there is any, and of those the one with most segments. The segments that it lacks are reported
+as unavailable.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class _PartitionReplicas:
 
     def common(self) -> tuple[InstanceId, ...]:
         """Return the servers that hold every segment of the partition that anybody holds, preferred ones first; if
-        there are none, the server with most of them."""
+        there are none, the server with most of them among the preferred ones, or among all if none is preferred."""
         held = [holders for holders in self.holders() if holders]
         if not held:
             return ()
@@ -52,10 +53,10 @@ def grouped(
     """Return `routed` with all segments of a partition on the same servers. Segments without a partition, and those
     that no query sees, stay as they are."""
     regrouped = dict(routed)
-    seen = {segment.record.name: name for name, segment in routed.items() if segment.cut is not TimeSplit.HIDDEN}
-    groups = partition_groups(routed[name].record for name in seen.values())
+    visible = {segment.record.name: name for name, segment in routed.items() if segment.cut is not TimeSplit.HIDDEN}
+    groups = partition_groups(routed[name].record for name in visible.values())
     for number, label in enumerate(sorted(groups)):
-        names = [seen[name] for name in groups[label]]
+        names = [visible[name] for name in groups[label]]
         members = _PartitionReplicas([routed[name] for name in names], standings)
         servers = members.common()
         preferred = tuple(server for server in servers if standings.get(server) is ServerStanding.PREFERRED) or servers

@@ -1,5 +1,5 @@
-"""Compress records of many similar entries as zlib streams, and bound their size when read: zlib would expand a node to
-1 GB.
+"""Compress records of many similar entries as zlib streams, and bound their size when read. Without a bound, zlib could
+expand one node to 1 GB.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def packed(plain: bytes) -> bytes:
 
 
 def unpacked(data: bytes, path: str) -> bytes:
-    """Return the record; raise CorruptionError, naming the path, if the stream is not whole or expands beyond the
-    limit."""
+    """Return the record. Raise CorruptionError with the path if the stream is damaged or incomplete, or expands beyond
+    the limit."""
     unpacker = zlib.decompressobj()
     try:
         plain = unpacker.decompress(data, MAX_UNPACKED_BYTES)

@@ -26,18 +26,18 @@ def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: i
             if node is None:
                 metastore.create(path, record.to_bytes())
                 return record
-            present = _read(node.data, path)
-            if present is not None and present.leaving == leaving:
-                return present
+            current = _read(node.data, path)
+            if current is not None and current.leaving == leaving:
+                return current
             # The token stays: for brokers it is the same mark.
-            changed = record if present is None else present.model_copy(update={"leaving": leaving})
-            # The node is made again, since readers watch the set of marks.
+            changed = record if current is None else current.model_copy(update={"leaving": leaving})
+            # The node is deleted and created again, since readers watch only which marks exist.
             metastore.multi([Delete(path, node.version), Create(path, changed.to_bytes())])
             return changed
 
 
 def unmark(metastore: Metastore, instance: InstanceId) -> bool:
-    """Remove the mark; return whether there was one."""
+    """Remove the mark of an instance; return whether it had one."""
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.drain(instance))
         return True

@@ -1,7 +1,8 @@
-"""MergeRollupTasks as applied. A table has at most one: the node of the table's watermarks names it, in the same
-transaction.
+"""MergeRollupTasks as applied. A table has at most one: the node of the table's watermarks names it, and both nodes are
+written in one transaction.
 
-Deleting a MergeRollupTask deletes its watermarks. Merged segments stay merged, because segments tell their level.
+Deleting a MergeRollupTask deletes its watermarks. Merged segments stay merged, because their records name the
+level.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class RollupConflictError(InvalidInputError):
 
 
 def put_rollup(metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None) -> RollupRecord:
-    """Create or change a MergeRollupTask; raise RollupConflictError if its table changes, or has another one
-    already."""
+    """Create or change a MergeRollupTask; raise RollupConflictError if its table changes, or has another
+    MergeRollupTask already."""
     return apply_rollup(metastore, manifest, clock=clock).record
 
 
@@ -63,12 +64,13 @@ def apply_rollup(
 
 
 def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> ApplyOutcome:
-    """Return what applying the manifest would do, without doing it; raise RollupConflictError."""
+    """Return what applying the manifest would do, without doing it. Raise RollupConflictError if it
+    cannot be applied."""
     record = find_rollup(metastore, manifest.metadata.name)
     if record is not None:
         _check_same_table(record, manifest)
         return ApplyOutcome.UNCHANGED if record.manifest == dump(manifest) else ApplyOutcome.CONFIGURED
-    _check_only_one(metastore, manifest, _claim(metastore, manifest.spec.table_name))
+    _check_only_one(metastore, manifest, _watermarks_node(metastore, manifest.spec.table_name))
     return ApplyOutcome.CREATED
 
 
@@ -82,8 +84,8 @@ def delete_rollup(metastore: Metastore, name: str) -> None:
             raise NotFoundError(f"MergeRollupTask does not exist name={name}")
         record = ROLLUPS.read(name, node)
         ops: list[Op] = [Delete(path, node.version)]
-        claim = _claim(metastore, record.table)
-        if claim is not None and _watermarks(claim, record.table).rollup == name:
+        claim = _watermarks_node(metastore, record.table)
+        if claim is not None and _read_watermarks(claim, record.table).rollup == name:
             ops.append(Delete(paths.task_metadata(MERGE_ROLLUP, record.table), claim.version))
         try:
             metastore.multi(ops)
@@ -94,14 +96,14 @@ def delete_rollup(metastore: Metastore, name: str) -> None:
 
 
 def spec_of(record: RollupRecord) -> MergeRollupTask:
-    """Return the manifest as models."""
+    """Return the manifest of a record as a model."""
     return from_stored(record.manifest, MergeRollupTask)
 
 
 def watermarks(metastore: Metastore, table: str) -> tuple[WatermarkRecord, int | None]:
     """Return the watermarks of the table's merges, and the node's version; None if there is no node."""
-    node = _claim(metastore, table)
-    return (WatermarkRecord(), None) if node is None else (_watermarks(node, table), node.version)
+    node = _watermarks_node(metastore, table)
+    return (WatermarkRecord(), None) if node is None else (_read_watermarks(node, table), node.version)
 
 
 def put_watermarks(table: str, record: WatermarkRecord, version: int | None) -> Op:
@@ -112,13 +114,13 @@ def put_watermarks(table: str, record: WatermarkRecord, version: int | None) -> 
 
 def _create(metastore: Metastore, manifest: MergeRollupTask, now_ms: int) -> RollupRecord:
     name, table = manifest.metadata.name, manifest.spec.table_name
-    claim = _claim(metastore, table)
+    claim = _watermarks_node(metastore, table)
     _check_only_one(metastore, manifest, claim)
     record = RollupRecord(
         name=name, revision=1, table=table, manifest=dump(manifest), created_ms=now_ms, updated_ms=now_ms
     )
-    claimed = put_watermarks(table, WatermarkRecord(rollup=name), None if claim is None else claim.version)
-    metastore.multi([Create(paths.rollup_config(name), record.to_bytes()), claimed])
+    claim_op = put_watermarks(table, WatermarkRecord(rollup=name), None if claim is None else claim.version)
+    metastore.multi([Create(paths.rollup_config(name), record.to_bytes()), claim_op])
     return record
 
 
@@ -133,7 +135,7 @@ def _check_same_table(record: RollupRecord, manifest: MergeRollupTask) -> None:
 def _check_only_one(metastore: Metastore, manifest: MergeRollupTask, claim: Node | None) -> None:
     if claim is None:
         return
-    holder = _watermarks(claim, manifest.spec.table_name).rollup
+    holder = _read_watermarks(claim, manifest.spec.table_name).rollup
     if holder and holder != manifest.metadata.name and find_rollup(metastore, holder) is not None:
         text = (
             f'table "{manifest.spec.table}" has the MergeRollupTask "{holder}" already; add levels to it, or delete it'
@@ -141,9 +143,9 @@ def _check_only_one(metastore: Metastore, manifest: MergeRollupTask, claim: Node
         raise RollupConflictError(manifest.metadata.name, ManifestProblem("spec.table", text))
 
 
-def _claim(metastore: Metastore, table: str) -> Node | None:
+def _watermarks_node(metastore: Metastore, table: str) -> Node | None:
     return metastore.get(paths.task_metadata(MERGE_ROLLUP, table))
 
 
-def _watermarks(node: Node, table: str) -> WatermarkRecord:
+def _read_watermarks(node: Node, table: str) -> WatermarkRecord:
     return WatermarkRecord.from_bytes(node.data, paths.task_metadata(MERGE_ROLLUP, table))

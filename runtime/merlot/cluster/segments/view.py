@@ -4,7 +4,7 @@ it.
 A view is never torn: every bucket that a root names is immutable, so the view is exactly what one compare-and-set
 published. Content ids are unique for ever (epoch and a random part). Buckets of one id in two roots hold the same
 bytes, even after ZooKeeper was restored from an old snapshot and epochs went back. So all readers of a session share
-the buckets that one of them has read or written: the roles of a node wake together, and decoding is the expensive
+the buckets that one of them has read or written: the roles of one process wake together, and decoding is the expensive
 part.
 """
 
@@ -26,18 +26,18 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 
 MAX_ATTEMPTS = 100
-"""Number of changed roots after which reading gives up. Buckets stay for a while after they retire, so even one retry
-is rare."""
+"""Number of attempts to read a view; an attempt fails if the root changes meanwhile. Buckets stay for a while after they
+retire, so even one retry is rare."""
 
 _SHARED: weakref.WeakKeyDictionary[Metastore, weakref.WeakValueDictionary[str, Bucket]] = weakref.WeakKeyDictionary()
-"""Buckets by path, as long as some view holds them."""
+"""Buckets by session and path, as long as some view holds them."""
 _SHARED_LOCK = threading.Lock()
 _ReadRoot = Callable[[Metastore, TableName], tuple[RootRecord, int]]
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Bucket:
-    """The segments whose names hash to one number."""
+    """Segments whose names hash to one number, and their servers."""
 
     content_id: str
     segments: Mapping[str, SegmentRecord]
@@ -149,7 +149,7 @@ class ViewChanges:
 
 def diff(old: TableView | None, new: TableView) -> ViewChanges:
     """Return what a reader of `old` has to look at again. The cost depends on the changed buckets, not on all of
-    them."""
+    them, unless the number of buckets changed."""
     if old is None or old.root.num_buckets != new.root.num_buckets:
         before = _entries(() if old is None else old.buckets.values())
         after = _entries(new.buckets.values())
@@ -165,7 +165,7 @@ def load(metastore: Metastore, table: TableName, previous: TableView | None = No
     """Return the table's current view; buckets of `previous` are not read again.
 
     Raise NotFoundError if the table does not exist, CorruptionError if a bucket that the current root names is
-    missing."""
+    missing, UnavailableError if the root changes during every attempt."""
     return _load(metastore, table, previous, load_root)
 
 
@@ -179,7 +179,7 @@ def load_retained(metastore: Metastore, table: TableName) -> TableView | None:
 
 
 def _load(metastore: Metastore, table: TableName, previous: TableView | None, read_root: _ReadRoot) -> TableView:
-    seen: RootRecord | None = None
+    last_root: RootRecord | None = None
     for _ in range(MAX_ATTEMPTS):
         root, version = read_root(metastore, table)
         if previous is not None and previous.root == root and previous.version == version:
@@ -187,9 +187,9 @@ def _load(metastore: Metastore, table: TableName, previous: TableView | None, re
         buckets = _load_buckets(metastore, table, root, {} if previous is None else previous.buckets)
         if buckets is not None:
             return TableView(table, root, version, buckets)
-        if root == seen:
+        if root == last_root:
             raise CorruptionError(f"segment bucket is missing table={table} epoch={root.epoch}")
-        seen = root
+        last_root = root
     raise UnavailableError(f"segments change faster than they can be read table={table}")
 
 
@@ -222,7 +222,8 @@ def bucket_of(name: str, num_buckets: int) -> int:
 def _load_buckets(
     metastore: Metastore, table: TableName, root: RootRecord, previous: Mapping[int, Bucket]
 ) -> Mapping[int, Bucket] | None:
-    """Return all buckets that the root names; None if one is gone, because the root has moved on."""
+    """Return all buckets that the root names; None if one is gone: the root has changed since, or the bucket
+    is lost."""
     shared = _shared(metastore)
     buckets = {number: bucket for number, bucket in previous.items() if root.buckets.get(number) == bucket.content_id}
     wanted: dict[str, tuple[int, str]] = {}

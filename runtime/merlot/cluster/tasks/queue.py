@@ -1,7 +1,7 @@
-"""Queue of the tasks that minions run: created, run under a lease, retried, set aside, cancelled, ended.
+"""Queue of the tasks that minions run: created, run under a lease, retried, set aside (poisoned), cancelled, ended.
 
-A task is a node; its id follows from its work, so that the same work is never queued twice. The runner of a task holds
-the lease `lease_name(kind, id)`, and fences its writes with it.
+A task is a node. Its id is derived from its work, so that the same work is never queued twice. The runner of a task
+holds the lease `lease_name(kind, id)`, and fences its writes with it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def owner_of(metastore: Metastore, task: TaskRecord) -> str | None:
 
 
 def stable_hash(*parts: object) -> str:
-    """Return sixteen hexadecimal digits that follow from the parts."""
+    """Return a hash of the parts, sixteen hexadecimal digits that are the same in every process."""
     digest = hashlib.sha256("\x1f".join(map(str, parts)).encode())
     return digest.hexdigest()[:16]
 
@@ -127,8 +127,8 @@ def config_json(config: MergeTaskConfig) -> dict[str, Any]:
 
 
 def shard_tasks(task: TaskRecord, shuffle: str, now_ms: int) -> tuple[TaskRecord, ...]:
-    """Return the tasks of the shards that a run has made. They wait until the task of the shuffle has ended: see
-    `whole_of`."""
+    """Return a task for each shard that a shuffle has made. Shard tasks wait until the task that shuffled has ended:
+    see `whole_of`."""
     config = merge_config(task)
     return tuple(
         TaskRecord(
@@ -151,8 +151,8 @@ def whole_of(task_id: str) -> str | None:
 def create_missing(metastore: Metastore, tasks: Sequence[TaskRecord], fence: Check) -> None:
     """Queue tasks of one kind that are not queued already.
 
-    Each may name thousands of segments, so they take as many transactions as they need: nobody may begin one of them
-    before all are there."""
+    Each may name thousands of segments, so that one transaction may not hold all of them. No runner may begin one of
+    the tasks before all are queued."""
     present = set(metastore.children(paths.tasks(tasks[0].kind)))
     chunk: list[Op] = []
     size = 0
@@ -226,14 +226,14 @@ def end(metastore: Metastore, task: QueuedTask, ended: EndedTask, fence: Check) 
     """Delete a task that is done and note it in the table's history, in one transaction.
 
     Raise ConflictError if the task was changed (cancelled) meanwhile, or the fence is lost."""
-    gone = Delete(paths.task(task.record.kind, task.record.id), task.version)
-    _write_with_history(metastore, task.record, ended, [fence, gone])
+    deletion = Delete(paths.task(task.record.kind, task.record.id), task.version)
+    _write_with_history(metastore, task.record, ended, [fence, deletion])
     with contextlib.suppress(NotFoundError):
         metastore.delete(paths.task_progress(task.record.kind, task.record.id))
 
 
 def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -> None:
-    """Request that a task is undone; its runner sees the change of its node."""
+    """Request that a task be undone; its runner sees the change of its node."""
     if task.record.state is TaskState.CANCELLED:
         return
     changed = task.record.model_copy(update={"state": TaskState.CANCELLED, "not_before_ms": -1})
@@ -242,21 +242,21 @@ def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -
 
 
 def retry(metastore: Metastore, task: QueuedTask) -> None:
-    """Give a task that was set aside its attempts back."""
+    """Queue a task that was set aside again, with all of its attempts."""
     update = {"state": TaskState.QUEUED, "attempts": 0, "broken_off": (), "not_before_ms": -1}
     changed = task.record.model_copy(update=update)
     metastore.put(paths.task(task.record.kind, task.record.id), changed.to_bytes(), task.version)
 
 
 def progress(metastore: Metastore, kind: str, task_id: str) -> TaskProgress | None:
-    """Return the last progress of a task's runner."""
+    """Return the progress that the task's runner last wrote; None if it wrote none."""
     path = paths.task_progress(kind, task_id)
     node = metastore.get(path)
     return None if node is None else TaskProgress.from_bytes(node.data, path)
 
 
 def write_progress(metastore: Metastore, kind: str, task_id: str, record: TaskProgress) -> None:
-    """Write the progress of a task; the last writer wins."""
+    """Write the progress of a task; the last writer wins. Best effort: nothing is written after too many conflicts."""
     path = paths.task_progress(kind, task_id)
     for _ in range(_ATTEMPTS):
         node = metastore.get(path)
@@ -278,8 +278,8 @@ def history(metastore: Metastore, kind: str, table: str) -> TaskHistory:
 
 
 def _write_with_history(metastore: Metastore, task: TaskRecord, ended: EndedTask, ops: Sequence[Op]) -> None:
-    """Apply the ops and add a task to the history. The tasks of a table share it: if another entry comes between, it is
-    read again."""
+    """Apply the ops and add a task to the history. All tasks of a table share the history. If another task
+    writes to it meanwhile, it is read current."""
     path = paths.task_history(task.kind, task.table)
     for _ in range(_ATTEMPTS):
         node = metastore.get(path)
@@ -287,18 +287,18 @@ def _write_with_history(metastore: Metastore, task: TaskRecord, ended: EndedTask
             with contextlib.suppress(ConflictError):
                 metastore.create(path, TaskHistory().to_bytes())
             continue
-        record = _with(TaskHistory.from_bytes(node.data, path), ended)
+        record = _with_ended(TaskHistory.from_bytes(node.data, path), ended)
         try:
             metastore.multi([*ops, Put(path, record.to_bytes(), node.version)])
             return
         except ConflictError:
-            again = metastore.get(path)
-            if again is not None and again.version == node.version:
+            current = metastore.get(path)
+            if current is not None and current.version == node.version:
                 raise
     raise ConflictError(f"history is written by too many at once table={task.table}")
 
 
-def _with(record: TaskHistory, ended: EndedTask) -> TaskHistory:
+def _with_ended(record: TaskHistory, ended: EndedTask) -> TaskHistory:
     update: dict[str, Any] = {"tasks": (ended, *record.tasks)[:HISTORY_LENGTH]}
     if ended.outcome is TaskOutcome.SUCCEEDED:
         update["totals"] = {**record.totals, ended.level: record.totals.get(ended.level, LevelTotals()).plus(ended)}

@@ -5,8 +5,8 @@ first and their list after them: a crash in between only repeats deletions. Dele
 which no record names.
 
 A file stays if it is named again, or was written again since: the same version may have been published anew. Whatever a
-list says, only files of the table's own are deleted: segments (`*.mseg`) in its folder, and the files in its folders of
-shuffles and snapshots. None is deleted that a record of any table names.
+list says, only the table's own files are deleted: segments (`*.mseg`) in its folder, and the files in its folders of
+shuffles and snapshots. A file that a record of any table names is never deleted.
 
 Files are condemned before the last look at the records, so that none can be named between that look and its deletion.
 They are pardoned after the deletions, or at the cleaner's next pass if those failed. By then, a job that uploaded the
@@ -56,7 +56,7 @@ class DeepStoreFiles(Protocol):
         ...
 
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
-        """Return the URLs of the files in a folder beside them, and in its subfolders."""
+        """Return the URLs of the files in a folder beside the segment files, and in its subfolders."""
         ...
 
     def path_in(self, table: TableName, url: str) -> str | None:
@@ -75,7 +75,8 @@ class Pass:
     sure: Clock
     """Clock that decides what is old enough."""
     last_pass_ms: int = 0
-    """Earliest time of a list that was not seen before, whatever its stamp says; 0 if stamps are believed."""
+    """Earliest start of the grace period of a list that is new to the cleaner, whatever its stamp says; 0 if stamps are
+    trusted."""
     spared: Collection[TableName] = ()
     """Tables whose lists are left alone, since it is unknown what their records name."""
     views: Mapping[TableName, TableView] = field(default_factory=dict)
@@ -138,7 +139,7 @@ def empty_trash(
     sure, last_pass_ms = by.sure, by.last_pass_ms
     oldest_ms = sure.now_ms() - grace_ms
     num_deleted = 0
-    own = _Cleaner(metastore, clock, sure, cleaner, _RecordedFiles(metastore, by.views))
+    context = _Cleaner(metastore, clock, sure, cleaner, _RecordedFiles(metastore, by.views))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
         pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
     for name in map(TableName, metastore.children(paths.TRASH)):
@@ -148,7 +149,7 @@ def empty_trash(
         is_urgent = any(record.is_urgent for record in lists.values())
         due, not_due = {}, set[str]()
         for path, record in lists.items():
-            since_ms = _noticed(metastore, path, record, sure.now_ms(), last_pass_ms)
+            since_ms = _grace_began_ms(metastore, path, record, sure.now_ms(), last_pass_ms)
             if since_ms > oldest_ms and not (is_urgent and (record.is_urgent or not record.has_leftovers)):
                 not_due.update(map(canonical, record.urls))
             else:
@@ -158,12 +159,12 @@ def empty_trash(
                 files = open_files(record.deep_store or declared_store(metastore, name))
                 if record.has_leftovers:
                     cut_off_ms = clock.now_ms() if record.is_urgent else oldest_ms
-                    num, is_done = _delete_leftovers(own, name, files, record, cut_off_ms)
+                    num, is_done = _delete_leftovers(context, name, files, record, cut_off_ms)
                 else:
-                    num, is_done = _delete_files(own, name, files, record, not_due), True
+                    num, is_done = _delete_files(context, name, files, record, not_due), True
                 num_deleted += num
             except (UnavailableError, InvalidInputError) as error:
-                # A list that cannot be worked off must not hold up the others.
+                # A list whose files cannot be deleted must not hold up the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
                 _record_error(metastore, path, redact(str(error)))
                 continue
@@ -176,8 +177,8 @@ def empty_trash(
     return num_deleted
 
 
-def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, last_pass_ms: int) -> int:
-    """Record when a list's grace period began, and return it. The list's own stamp may be of a wrong clock."""
+def _grace_began_ms(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, last_pass_ms: int) -> int:
+    """Record when a list's grace period began, and return it. The list's own stamp may come from a wrong clock."""
     if record.noticed_ms:
         return record.noticed_ms
     since_ms = min(max(record.deleted_ms, last_pass_ms), now_ms)
@@ -187,7 +188,7 @@ def _noticed(metastore: Metastore, path: str, record: TrashRecord, now_ms: int, 
 
 
 def _record_error(metastore: Metastore, path: str, error: str) -> None:
-    """Record why a deletion fails for those who wait for it; best effort."""
+    """Record why a deletion failed, so that those who wait for it can see the reason; best effort."""
     _update(metastore, path, {"error": error})
 
 
@@ -232,7 +233,7 @@ def urls_in_use(metastore: Metastore, table: TableName) -> set[str]:
 
 
 def _urls_of(view: TableView) -> set[str]:
-    """Return the files of the segments and of their snapshots."""
+    """Return the URLs of the segments' files and of their snapshots, in canonical spelling."""
     urls = {canonical(segment.url) for segment in view.segments.values()}
     return urls | {canonical(url) for url in snapshot_urls(view.stream_segments)}
 
@@ -273,7 +274,8 @@ def _delete_leftovers(
 def _delete_old(
     cleaner: _Cleaner, table: TableName, files: DeepStoreFiles, urls: Sequence[str], cut_off_ms: int
 ) -> int:
-    """Delete files that no record names and that were not written since `cut_off_ms`. They are condemned in between."""
+    """Delete files that no record names and that were not written since `cut_off_ms`. They are condemned, and then both
+    are checked again before the deletion."""
     metastore, clock = cleaner.metastore, cleaner.clock
     own = [url for url in dict.fromkeys(urls) if _is_own(files, table, url)]
     in_use = cleaner.records.in_use(own) if own else set()
@@ -295,7 +297,8 @@ def _delete_old(
 
 
 def _is_own(files: DeepStoreFiles, table: TableName, url: str) -> bool:
-    """Return whether the URL can be of a file of this table. A record or a list may have been written by anybody."""
+    """Return whether the URL can be that of one of this table's own files. A record or a list may have been written by
+    anybody."""
     path = files.path_in(table, url)
     is_own = path is not None and (
         path.startswith((f"{SHUFFLE_FOLDER}/", f"{SNAPSHOT_FOLDER}/"))
@@ -306,11 +309,11 @@ def _is_own(files: DeepStoreFiles, table: TableName, url: str) -> bool:
     return is_own
 
 
-def _is_old(files: DeepStoreFiles, url: str, deleted_ms: int) -> bool:
-    """Return whether the file is there and was not written again since its record was deleted."""
+def _is_old(files: DeepStoreFiles, url: str, cut_off_ms: int) -> bool:
+    """Return whether the file is there and was not written after `cut_off_ms`."""
     try:
         modified_ms = files.modified_ms(url)
     except InvalidInputError as error:
         _LOG.error("file cannot be reached, delete it by hand url=%s cause=%s", redact(url), error)
         return False
-    return modified_ms is not None and modified_ms <= deleted_ms
+    return modified_ms is not None and modified_ms <= cut_off_ms

@@ -25,7 +25,7 @@ def select(
 ) -> list[str]:
     """Return the names of the segments that may have rows in [start, end), sorted.
 
-    exclude_overlapping: without segments that have, or may have, rows outside of it too."""
+    exclude_overlapping: leave out segments that have, or may have, rows outside of the window too."""
     if start_ms >= end_ms:
         raise InvalidInputError(f"window is empty startTimestamp={start_ms} endTimestamp={end_ms}")
     chosen = []
@@ -38,7 +38,7 @@ def select(
     return sorted(chosen)
 
 
-def _of_batches(view: TableView) -> Iterable[SegmentRecord]:
+def _replaceable(view: TableView) -> Iterable[SegmentRecord]:
     """Return the segments that a batch or a backfill of a window may replace. No more rows will be added to them."""
     is_hybrid = view.root.time_boundary_ms is not None
     return (
@@ -67,9 +67,9 @@ class _SelectApi:
         either may be left out. Segments that were replaced are not told, nor, of a hybrid table, those of its stream:
         whoever asks is about to replace what batches brought."""
         start_ms, end_ms = window_of(request)
-        is_strict = flag(request, "excludeOverlapping")
+        exclude_overlapping = flag(request, "excludeOverlapping")
         view = await asyncio.to_thread(self._service.view, request.match_info["table"])
-        names = select(_of_batches(view), start_ms, end_ms, exclude_overlapping=is_strict)
+        names = select(_replaceable(view), start_ms, end_ms, exclude_overlapping=exclude_overlapping)
         return json_answer([{halves.OFFLINE: names}])
 
 

@@ -1,7 +1,7 @@
 """Segments of a table that a merge may take, and the level up to which each is merged. Pure.
 
 A segment of a level, or of a coarser one, is never split for a finer one. Segments that are no candidates stay as they
-are: those without rows or times, past retention, marked `shouldNotMerge`, still filled by a stream, or so wide that
+are: those without rows or times, past retention, marked `shouldNotMerge`, still needed by a stream, or so wide that
 they reach into more buckets than a task can name.
 """
 
@@ -31,12 +31,12 @@ class MergeCandidate:
     num_docs: int
     num_bytes: int
     rank: int
-    """Index of the level that made the segment; -1 if the manifest names no such level."""
+    """Index of the level that made the segment; UNMERGED if the manifest names no such level."""
     is_backfilled: bool
 
 
 class Candidates:
-    """Candidates in order of time, with a tree of intervals to find those that overlap a window.
+    """Candidates in order of time, with an interval tree to find those that overlap a window.
 
     `without_time` counts the segments that are no candidates only because their times are unknown."""
 
@@ -68,7 +68,8 @@ class Candidates:
         return len(self.all)
 
     def _fill(self, low: int, high: int) -> int | None:
-        """Store the latest end of each range at the range's middle."""
+        """Store the latest end of each range at the range's middle. Return that of the whole range; None if it is
+        empty."""
         if low >= high:
             return None
         middle = (low + high) // 2

@@ -18,7 +18,7 @@ TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 MAX_STAR_TREES: Final = 16
 """Most star-trees of a table."""
 DEFAULT_FPP: Final = 0.01
-"""Default share of false positives of Bloom filters: 10 bits a value."""
+"""Default false-positive rate of Bloom filters, which takes 10 bits a value."""
 
 
 class Encoding(StrEnum):
@@ -109,7 +109,7 @@ class IndexingSpec(SpecModel):
         return tuple(sorted(declared | {column for column in of_trees if column is not None}))
 
     def bloom_fpp_of(self, column: str) -> float | None:
-        """Return the share of absent values that may pass the column's filter; None if the column has no filter."""
+        """Return the false-positive rate of the column's Bloom filter; None if the column has no filter."""
         return self.bloom_fpp.get(column, DEFAULT_FPP) if column in self.bloom else None
 
     def encoding_of(self, column: str) -> Encoding:
@@ -136,12 +136,12 @@ class IndexingSpec(SpecModel):
         )
 
     def columns_of(self, kind: str) -> IndexedColumns:
-        """Return the columns that shall have an index of this kind."""
+        """Return the columns for which an index of this kind is declared."""
         columns: IndexedColumns = getattr(self, kind)
         return columns
 
     def kinds_of(self, column: str) -> tuple[str, ...]:
-        """Return the kinds of index that a column shall have."""
+        """Return the kinds of index that are declared for a column."""
         return tuple(kind for kind in INDEX_KINDS if column in self.columns_of(kind))
 
 

@@ -83,7 +83,7 @@ class FieldSpec(SpecModel):
         return value
 
     @model_validator(mode="after")
-    def _agrees_with_itself(self) -> Self:
+    def _check_format_and_default(self) -> Self:
         problems = [*self._format_problems(), *self._default_problems()]
         if problems:
             raise ValueError("\n".join(problems))
@@ -120,7 +120,7 @@ class FieldSpec(SpecModel):
 
     @property
     def longest(self) -> int | None:
-        """Longest value: `max_length` or its default; None if there is no limit."""
+        """Length of the longest value: `max_length` or its default; None if there is no limit."""
         if self.max_length is None and self.type is not TypeName.JSON:
             return DEFAULT_MAX_LENGTH
         return self.max_length

@@ -1,8 +1,8 @@
 """Upsert settings of a Table or an UpsertConfig: how later rows replace earlier rows of the same primary key.
 
 Names are Pinot's (`UpsertConfig`) where it has them. A time to live is a duration instead of a bare number, or the unit
-and value of a table that was written for Pinot. Rules between fields are in `rules.upsert`, rules between them and the
-Table in `manifest.upsert_checks`.
+and value of a table that was written for Pinot. Rules between the fields are in `rules.upsert`, rules between the
+fields and the Table in `manifest.upsert_checks`.
 """
 
 from __future__ import annotations
@@ -202,17 +202,17 @@ class UpsertSpec(SpecModel):
     left out, replaced rows stay until retention removes their segments."""
 
     @model_validator(mode="after")
-    def _say_it_in_one_form(self) -> Self:
-        """Move each value that was written under another name to the field that is written back."""
+    def _move_aliases(self) -> Self:
+        """Move each value given under an alias to the field that is written back."""
         if self.primary_key_ttl is None:
-            object.__setattr__(self, "primary_key_ttl", self._other_ttl())
+            object.__setattr__(self, "primary_key_ttl", self._ttl_of_aliases())
         if self.is_skip_late_events:
             object.__setattr__(self, "skip_late_events", True)
         for name in ALIASES:
             object.__setattr__(self, name, None)
         return self
 
-    def _other_ttl(self) -> str | None:
+    def _ttl_of_aliases(self) -> str | None:
         if self.ttl is not None:
             return f"{self.ttl.value}{_SUFFIXES[self.ttl.unit]}"
         if self.ttl_unit is not None and self.ttl_value is not None:

@@ -26,8 +26,8 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 
 MAX_ATTEMPTS = 100
-"""Number of attempts to read a view; an attempt fails if the root changes meanwhile. Buckets stay for a while after they
-retire, so even one retry is rare."""
+"""Number of attempts to read a view; an attempt fails if the root changes meanwhile. Buckets stay for a while after
+they retire, so even one retry is rare."""
 
 _SHARED: weakref.WeakKeyDictionary[Metastore, weakref.WeakValueDictionary[str, Bucket]] = weakref.WeakKeyDictionary()
 """Buckets by session and path, as long as some view holds them."""

@@ -242,7 +242,7 @@ def cancel(metastore: Metastore, task: QueuedTask, fence: Check | None = None) -
 
 
 def retry(metastore: Metastore, task: QueuedTask) -> None:
-    """Queue a task that was set aside again, with all of its attempts."""
+    """Put a task that was set aside back into the queue, with all of its attempts."""
     update = {"state": TaskState.QUEUED, "attempts": 0, "broken_off": (), "not_before_ms": -1}
     changed = task.record.model_copy(update=update)
     metastore.put(paths.task(task.record.kind, task.record.id), changed.to_bytes(), task.version)
@@ -278,8 +278,8 @@ def history(metastore: Metastore, kind: str, table: str) -> TaskHistory:
 
 
 def _write_with_history(metastore: Metastore, task: TaskRecord, ended: EndedTask, ops: Sequence[Op]) -> None:
-    """Apply the ops and add a task to the history. All tasks of a table share the history. If another task
-    writes to it meanwhile, it is read current."""
+    """Apply the ops and add a task to the history. All tasks of a table share the history: if another task
+    writes to it meanwhile, it is read again."""
     path = paths.task_history(task.kind, task.table)
     for _ in range(_ATTEMPTS):
         node = metastore.get(path)

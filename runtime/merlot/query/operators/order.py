@@ -21,7 +21,7 @@ Rows = NDArray[np.int64]
 KeysOf = Callable[[Rows | None], list[Keys]]
 """Function that returns the keys of some rows, or of all, most significant first."""
 HEAP_ROWS = 10_000
-"""Most rows for which a heap finds the first ones; for more, numpy selects them."""
+"""Largest limit for which a heap finds the first rows; above it, numpy selects them."""
 
 _FLIP = np.int64(0x7FFFFFFFFFFFFFFF)
 
@@ -34,8 +34,8 @@ def sort_keys(vector: Vector, *, ascending: bool, nulls_last: bool) -> list[Keys
         ranks = ~ranks
     if vector.nulls is None or not vector.nulls.any():
         return [ranks]
-    place = vector.nulls if nulls_last else ~vector.nulls
-    return [place.astype(np.int64), np.where(vector.nulls, 0, ranks)]
+    null_keys = vector.nulls if nulls_last else ~vector.nulls
+    return [null_keys.astype(np.int64), np.where(vector.nulls, 0, ranks)]
 
 
 def _ranks(vector: Vector) -> Keys:
@@ -45,8 +45,8 @@ def _ranks(vector: Vector) -> Keys:
         return data.values
     if isinstance(data, np.ndarray) and data.dtype == object:
         distinct = sorted(set(data.tolist()))
-        place_of = {value: place for place, value in enumerate(distinct)}
-        return np.array([place_of[value] for value in data.tolist()], np.int64)
+        rank_of = {value: rank for rank, value in enumerate(distinct)}
+        return np.array([rank_of[value] for value in data.tolist()], np.int64)
     if isinstance(data, np.ndarray):
         return _float_ranks(data) if data.dtype.kind == "f" else data.astype(np.int64)
     encoded = pc.dictionary_encode(data)
@@ -55,17 +55,17 @@ def _ranks(vector: Vector) -> Keys:
 
 
 def text_ranks(distinct: pa.Array, *, is_decimal: bool = False) -> Keys:
-    """Return the rank of each of the distinct strings: by bytes, or by the decimal numbers that they write."""
+    """Return the rank of each of the distinct strings: by bytes, or by the decimal numbers that they represent."""
     if is_decimal and (scaled := scaled_of(distinct)) is not None:
         order = np.argsort(scaled.values)
     elif is_decimal:
         texts = distinct.to_pylist()
-        order = np.array(sorted(range(len(texts)), key=lambda place: Decimal(texts[place])), np.int64)
+        order = np.array(sorted(range(len(texts)), key=lambda index: Decimal(texts[index])), np.int64)
     else:
         order = pc.sort_indices(distinct).to_numpy()
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    return places
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 def _float_ranks(data: NDArray[Any]) -> Keys:
@@ -93,28 +93,28 @@ def _chosen(keys: Sequence[KeysOf], num_rows: int, limit: int) -> Rows:
         return np.zeros(0, np.int64)
     sure: list[Rows] = []
     ties: Rows | None = None
-    left = limit
+    remaining = limit
     for key in keys:
         parts = key(ties)
-        among: Rows | None = None
-        """Which of the rows that the key was made of are undecided still."""
+        undecided: Rows | None = None
+        """Positions of the undecided rows among the rows for which the key was computed; None for all of them."""
         for part in parts:
-            here = part if among is None else part[among]
+            values = part if undecided is None else part[undecided]
             is_last = key is keys[-1] and part is parts[-1]
-            below, tied = _split(here, left, is_last=is_last)
-            rows = ties if among is None else among if ties is None else ties[among]
+            below, tied = _split(values, remaining, is_last=is_last)
+            rows = ties if undecided is None else undecided if ties is None else ties[undecided]
             sure.append(below if rows is None else rows[below])
-            left -= len(below)
-            among = tied if among is None else among[tied]
-            if left == 0:
+            remaining -= len(below)
+            undecided = tied if undecided is None else undecided[tied]
+            if remaining == 0:
                 return np.sort(np.concatenate(sure))
-        ties = among if ties is None else ties[among]
+        ties = undecided if ties is None else ties[undecided]
     raise AssertionError("the last key decides")
 
 
 def _split(key: Keys, limit: int, *, is_last: bool) -> tuple[Rows, Rows]:
-    """Return the rows that are among the `limit` smallest for certain, and the rows from which the others are taken.
-    There are none of the latter for the last key, since equal rows are ordered by position."""
+    """Return the rows that are certainly among the `limit` smallest, and the tied rows from which the next keys choose
+    the rest. After the last key no rows are tied, since rows with equal keys are ordered by position."""
     if len(key) <= limit:
         return np.arange(len(key)), np.zeros(0, np.int64)
     if limit <= HEAP_ROWS:

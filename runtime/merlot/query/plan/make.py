@@ -24,7 +24,7 @@ from merlot.vectors.errors import UnsupportedQueryError
 
 
 def plan(query: BoundQuery) -> Reduce:
-    """Return the plan of a bound query. Raises UnsupportedQueryError."""
+    """Return the plan of a bound query. Raise UnsupportedQueryError if it cannot be planned."""
     query = rewrite(query)
     exprs = [output.expr for output in query.select] + [key.expr for key in query.order_by]
     if query.having is not None:
@@ -36,7 +36,7 @@ def plan(query: BoundQuery) -> Reduce:
     return _selection(query)
 
 
-_ROWS: Final = Aggregate("count", (), LONG)
+_COUNT_OF_ROWS: Final = Aggregate("count", (), LONG)
 
 
 def _skips_pruning(query: BoundQuery) -> bool:
@@ -89,8 +89,8 @@ def _selection(query: BoundQuery) -> Reduce:
 
 
 def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
-    chosen = dict.fromkeys(key for key in group_by if not isinstance(key, Literal))
-    keys = tuple(key for key in chosen if not _follows(key, chosen))
+    distinct_keys = dict.fromkeys(key for key in group_by if not isinstance(key, Literal))
+    keys = tuple(key for key in distinct_keys if not _is_computed_from_key(key, distinct_keys))
     slots = _Slots(keys)
     outputs = tuple(Output(output.label, slots.rewritten(output.expr)) for output in query.select)
     having = None if query.having is None else slots.rewritten(query.having)
@@ -98,8 +98,8 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
     is_grouped = bool(keys or query.group_by or not slots.aggregates)
     is_distinct = query.distinct and bool(query.group_by or slots.aggregates)
     if not keys and not slots.aggregates:
-        # Keys that are all constants make one group if there is a row; a table without columns cannot tell.
-        slots.to_slot(_ROWS)
+        # If all keys are constants, there is one group if there is a row. An answer without columns cannot show that.
+        slots.to_slot(_COUNT_OF_ROWS)
     finish = Finish(
         outputs=outputs,
         having=having,
@@ -122,18 +122,18 @@ def _grouped(query: BoundQuery, group_by: tuple[Expr, ...]) -> Reduce:
     return Reduce(Leaf(work, query.where), finish)
 
 
-def _follows(key: Expr, keys: Container[Expr]) -> bool:
-    """Return whether a key is another key, an INT column, plus, minus or times a constant. The broker then computes it
-    for each group, and it cannot fail, wherever LIMIT cuts."""
+def _is_computed_from_key(key: Expr, keys: Container[Expr]) -> bool:
+    """Return whether a key is computed from another key: an INT column plus, minus or times a constant. The broker then
+    computes it for each group, which cannot fail, whatever groups LIMIT leaves."""
     if not isinstance(key, Call) or key.function not in ("plus", "minus", "times"):
         return False
     columns = [arg for arg in key.args if isinstance(arg, Column)]
     constants = [arg.value for arg in key.args if isinstance(arg, Literal) and arg.type in (INT, LONG)]
-    is_small = len(constants) == 1 and isinstance(constants[0], int) and abs(constants[0]) <= _MOST_CONSTANT
+    is_small = len(constants) == 1 and isinstance(constants[0], int) and abs(constants[0]) <= _MAX_CONSTANT
     return is_small and len(columns) == 1 and columns[0].type == INT and columns[0] in keys
 
 
-_MOST_CONSTANT: Final = 1 << 31
+_MAX_CONSTANT: Final = 1 << 31
 
 
 class _Slots:
@@ -143,7 +143,7 @@ class _Slots:
         self._keys: dict[Expr, Expr] = {
             key: Column(f"k{number}", SqlType(key.type.base)) for number, key in enumerate(keys)
         }
-        self._known: set[Expr] = set(self._keys.values())
+        self._slots: set[Expr] = set(self._keys.values())
         self.aggregates: dict[Aggregate, Column] = {}
 
     def to_slot(self, expr: Expr) -> Expr | None:
@@ -152,15 +152,15 @@ class _Slots:
             return self._keys[expr]
         if isinstance(expr, Aggregate):
             slot = self.aggregates.setdefault(expr, Column(f"a{len(self.aggregates)}", expr.type))
-            self._known.add(slot)
+            self._slots.add(slot)
             return slot
         return None
 
     def rewritten(self, expr: Expr) -> Expr:
-        """Return the expression over slots. Raises UnsupportedQueryError if it reads a column that is neither a key nor
+        """Return the expression over slots. Raise UnsupportedQueryError if it reads a column that is neither a key nor
         aggregated."""
         result = replace(expr, self.to_slot)
         for node in walk(result):
-            if isinstance(node, Column) and node not in self._known:
+            if isinstance(node, Column) and node not in self._slots:
                 raise UnsupportedQueryError(f"column is neither grouped nor aggregated column={node.name}")
         return result

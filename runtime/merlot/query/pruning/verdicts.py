@@ -1,8 +1,8 @@
 """Three-valued verdicts about segments, one int8 each, and their algebra.
 
-A verdict speaks of every row: NONE says that the predicate is TRUE for no row, ALL that it is FALSE for no row. Rows
-for which it is NULL break neither promise, so that NOT exchanges the two, AND is the minimum and OR the maximum, with
-null handling and without.
+A verdict is about all rows of a segment: NONE says that the predicate is TRUE for no row, ALL that it is FALSE for no
+row. Rows for which it is NULL contradict neither verdict. So NOT exchanges the two, AND is the minimum and OR the
+maximum, with null handling and without.
 """
 
 from __future__ import annotations

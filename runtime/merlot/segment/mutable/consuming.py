@@ -1,6 +1,6 @@
 """A consuming segment: rows of a stream's partition from an offset on, which queries see as soon as they are appended.
 
-One thread appends, splits and seals; any thread takes snapshots. Readers and the writer never wait for each other: a
+One thread appends and splits; any thread takes snapshots and seals. Readers and the writer never wait for each other: a
 row counts once all of its columns are written, and rows that count never change.
 """
 
@@ -27,7 +27,7 @@ from merlot.segment.reader import EVERY_DOC, Instants, ValidDocs
 
 
 class _Extent(NamedTuple):
-    """Number of rows and position in the stream; replaced as a whole."""
+    """Number of rows, next offset and time of the newest message; replaced as a whole."""
 
     num_docs: int
     next_offset: int
@@ -74,10 +74,10 @@ class ConsumingSegment:
         return self._offsets.nbytes + sum([column.nbytes(num_docs) for column in self._columns.values()])
 
     def append(self, rows: pa.Table, offsets: NDArray[np.int64], next_offset: int, newest_ms: int = 0) -> None:
-        """Add rows of the schema, as `build_segment` takes them, with the stream's offset of each, never descending;
-        `newest_ms` is the time of the last message, 0 if that is not known.
+        """Add rows of the schema, as `build_segment` takes them. `offsets` has the stream's offset of each row, and
+        never descends. `newest_ms` is the time of the last message, 0 if that is not known.
 
-        At the end of the call either all of them become visible, or none: raises InvalidInputError if they do not fit
+        At the end of the call either all of them become visible, or none. Raise InvalidInputError if they do not fit
         the schema or the segment."""
         extent = self._extent
         self._check(rows, offsets, next_offset)
@@ -115,14 +115,14 @@ class ConsumingSegment:
         return tail
 
     def rows(self, num_docs: int) -> pa.Table:
-        """Return the first rows, as they came."""
+        """Return the first `num_docs` rows, in the order in which they arrived."""
         rows = PrefixRows(self._columns, num_docs)
         return pa.table({name: rows.column(name) for name in rows.column_names})
 
     def seal(self, folder: Path, num_docs: int, creation: CreationFacts | None = None) -> BuiltSegment:
-        """Write the first rows as a batch would: equal rows make the same file, whoever seals them and however they
-        came. Any thread: readers and the writer go on meanwhile. Takes the memory of a column. Raises as
-        `build_segment` does."""
+        """Write the first `num_docs` rows as a batch would: equal rows make the same file, whoever seals them
+        and however they arrived. Any thread: readers and the writer go on meanwhile. Sealing takes as much memory
+        as one column. Raise what `build_segment` raises."""
         request = replace(self.request, creation=creation or self.request.creation, leaves_out_large_trees=True)
         return build_segment(request, PrefixRows(self._columns, num_docs), folder)
 

@@ -30,8 +30,8 @@ _RANKS: Final[Mapping[str, tuple[str, SqlType]]] = {
 _VALUES: Final = {"firstvalue": "first_value", "lastvalue": "last_value"}
 _SHIFTS: Final = frozenset({"lag", "lead"})
 OVER: Final = frozenset({"count", "sum", "min", "max", "avg", "minstring", "maxstring", "booland", "boolor"})
-"""Aggregates that may stand OVER a window, by canonical key."""
-_NOT_HERE: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FILTER", "OVER"})
+"""Canonical keys of the aggregates that may be computed OVER a window."""
+_CLAUSES_WITHOUT_WINDOWS: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FILTER", "OVER"})
 
 
 class Statements(Protocol):
@@ -53,8 +53,8 @@ class Slots:
         self.found: dict[str, Slot] = {}
 
     def typed(self, aggregate: Aggregate, *, is_distinct: bool) -> Aggregate:
-        """Return the aggregate with its type in queries of several stages: sums of whole numbers are LONG, and
-        extremes have their argument's type."""
+        """Return the aggregate with its type in queries of several stages: sums of whole numbers and
+        COUNT(DISTINCT) are LONG, and extremes have their argument's type."""
         name, args = aggregate.function, aggregate.args
         if name == "sum":
             return replace(aggregate, type=_sum_type(args[0].type))
@@ -66,7 +66,7 @@ class Slots:
 
     def window(self, binder: Binder, node: syntax.Window) -> Expr:
         """Bind a function OVER a window; equal windows share a slot."""
-        if binder.place in _NOT_HERE:
+        if binder.place in _CLAUSES_WITHOUT_WINDOWS:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
         definition = self._definition(node.definition)
         called, condition, ignores_nulls = node.call, None, False
@@ -80,7 +80,7 @@ class Slots:
         if not isinstance(called, syntax.Call):
             raise UnsupportedSqlError(f"{feature_name(called)} OVER a window")
         plain = replace(binder, place="OVER", aliases_first=False)
-        function, args, type_ = self._called(plain, called)
+        function, args, type_ = self._bound_function(plain, called)
         if ignores_nulls and function not in (*_VALUES.values(), *_SHIFTS):
             raise SqlValidationError(f"IGNORE NULLS is of LAG, LEAD, FIRST_VALUE and LAST_VALUE, not {function}")
         order_by = _order(definition.order, plain)
@@ -95,7 +95,7 @@ class Slots:
             filter=condition,
         )
         existing = next((name for name, slot in self.found.items() if slot == window), None)
-        return Column(existing or self._keep("w", window), type_)
+        return Column(existing or self._new_slot("w", window), type_)
 
     def subquery(self, binder: Binder, node: syntax.Node) -> Expr:
         """Bind a scalar subquery, EXISTS, or IN with a subquery."""
@@ -139,9 +139,9 @@ class Slots:
         return self._statement.query(node, replace(binder.scope, aliases={}))
 
     def _slot(self, subquery: Subquery) -> Column:
-        return Column(self._keep("q", subquery), subquery.type)
+        return Column(self._new_slot("q", subquery), subquery.type)
 
-    def _keep(self, letter: str, slot: Slot) -> str:
+    def _new_slot(self, letter: str, slot: Slot) -> str:
         name = self._statement.new_id(letter)
         self.found[name] = slot
         return name
@@ -156,7 +156,7 @@ class Slots:
             raise UnsupportedSqlError("a window that adds to a named one")
         return named
 
-    def _called(self, binder: Binder, node: syntax.Call) -> tuple[str, tuple[Expr, ...], SqlType]:
+    def _bound_function(self, binder: Binder, node: syntax.Call) -> tuple[str, tuple[Expr, ...], SqlType]:
         written = node.name
         key = canonical_key(written)
         if key in _RANKS:
@@ -164,7 +164,7 @@ class Slots:
                 raise SqlValidationError(f"{written} takes no arguments")
             return _RANKS[key][0], (), _RANKS[key][1]
         if key in _SHIFTS or key in _VALUES or key == "ntile":
-            return _shifted(key, written, tuple(binder.bind(arg) for arg in node.args))
+            return _bound_value_function(key, written, tuple(binder.bind(arg) for arg in node.args))
         function = aggregates.find(key)
         if function is None or canonical_key(function.name) not in OVER:
             raise UnsupportedSqlError(f"{written.upper()} OVER a window")
@@ -185,7 +185,7 @@ def _compared_as(left: SqlType, right: SqlType) -> SqlType | None:
     return common_type(left, right)
 
 
-def _shifted(key: str, written: str, args: tuple[Expr, ...]) -> tuple[str, tuple[Expr, ...], SqlType]:
+def _bound_value_function(key: str, written: str, args: tuple[Expr, ...]) -> tuple[str, tuple[Expr, ...], SqlType]:
     if key == "ntile":
         if len(args) != 1 or not _is_whole(args[0]) or not _is_positive(args[0]):
             raise SqlValidationError("NTILE takes one whole number above 0")
@@ -228,7 +228,7 @@ def _order(order: Sequence[syntax.Ordered], binder: Binder) -> tuple[OrderKey, .
 
 
 def _frame(frame: syntax.Frame | None, order_by: Sequence[OrderKey]) -> str:
-    """Return a frame in canonical words: ROWS or RANGE between two ends, perhaps with EXCLUDE."""
+    """Return a frame in canonical spelling: ROWS or RANGE between two ends, perhaps with EXCLUDE."""
     if frame is None:
         return ""
     if frame.kind not in ("ROWS", "RANGE"):
@@ -246,7 +246,7 @@ _ENDS: Final = ("UNBOUNDED PRECEDING", "PRECEDING", "CURRENT ROW", "FOLLOWING", 
 
 
 def _end(bound: syntax.Bound, keys: Sequence[SqlType] | None) -> str:
-    """Return an end in canonical words. `keys`: types of the ORDER BY keys for RANGE, None for ROWS."""
+    """Return an end in canonical spelling. `keys`: types of the ORDER BY keys for RANGE, None for ROWS."""
     if bound.distance is None:
         return bound.side
     return f"{_rows(bound.distance) if keys is None else _distance(bound.distance, keys)} {bound.side}"
@@ -259,8 +259,9 @@ def _rows(node: syntax.Node) -> int:
 
 
 def _distance(node: syntax.Node, keys: Sequence[SqlType]) -> str:
-    """Return the distance from a row's key; for a TIMESTAMP it is in milliseconds."""
-    if len(keys) != 1 or keys[0].base not in _DISTANT:
+    """Return the text of a RANGE distance, by which keys may differ from the row's key; for a TIMESTAMP it is in
+    milliseconds."""
+    if len(keys) != 1 or keys[0].base not in _DISTANCE_TYPES:
         raise SqlValidationError("RANGE with a distance needs ORDER BY of one number or time")
     text = node.text if isinstance(node, syntax.Number) else ""
     whole, _, fraction = text.partition(".")
@@ -270,7 +271,7 @@ def _distance(node: syntax.Node, keys: Sequence[SqlType]) -> str:
     return text
 
 
-_DISTANT: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
+_DISTANCE_TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
 
 _SAME_TYPE_EXTREMES: Final = frozenset(

@@ -85,7 +85,7 @@ class Null(Node):
 
 @_node
 class Constants(Node):
-    """Values of a long list, instead of a node for each."""
+    """Constants of a long list: one node instead of a node for each."""
 
     text: str
     """The list as written between the parentheses."""
@@ -241,7 +241,7 @@ class Quantified(Node):
     query: Query
 
 
-# Forms with words of their own
+# Expressions with keywords of their own
 
 
 @_node
@@ -396,10 +396,10 @@ class GroupingSets(Node):
 
 @dataclass(slots=True, eq=False)
 class Query(Node):
-    """A query, and the clauses that any may have."""
+    """A query, with the clauses that every kind of query may have."""
 
     common: Sequence[Common] = field(default=(), kw_only=True)
-    """Queries of WITH."""
+    """Common table expressions, which WITH defines."""
     order: Sequence[Ordered] = field(default=(), kw_only=True)
     limit: int | None = field(default=None, kw_only=True)
     offset: int = field(default=0, kw_only=True)
@@ -525,13 +525,13 @@ def walk(node: Node) -> Iterator[Node]:
 
 
 def with_children(node: N, change: Callable[[Node], Node]) -> N:
-    """Return a copy of the node with the nodes directly below it changed."""
+    """Return a copy of the node in which `change` has replaced the nodes directly below it."""
     changed = {name: _changed(getattr(node, name), change) for name in _fields_of(type(node))}
     return replace(node, **changed)  # type: ignore[type-var]
 
 
 def transform(node: Node, change: Callable[[Node], Node]) -> Node:
-    """Return the tree with each node changed after those below it; the given tree stays as it is."""
+    """Return a copy of the tree in which `change` has replaced each node, after the nodes below it."""
     return change(with_children(node, lambda child: transform(child, change)))
 
 

@@ -40,7 +40,7 @@ class Rules:
     max_future_skew_ms: int | None = None
     """Milliseconds that a comparison value may be ahead of its message's time and still raise the largest one."""
     sent: FieldSpec | None = None
-    """Column of the time when the message was made. It is stored, so that a replay knows it as well."""
+    """Column of the time when the message was sent. It is stored, so that a replay knows the time as well."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
     merged: tuple[FieldSpec, ...] = ()
     """Columns that are merged; only in mode PARTIAL."""
@@ -71,8 +71,8 @@ class Rules:
         first = comparisons[0]
         merged: tuple[FieldSpec, ...] = ()
         if spec.mode is UpsertMode.PARTIAL:
-            decided = {*schema.primary_key, *names, spec.out_of_order_record_column}
-            merged = tuple(field for field in schema.fields if field.name not in decided)
+            not_merged = {*schema.primary_key, *names, spec.out_of_order_record_column}
+            merged = tuple(field for field in schema.fields if field.name not in not_merged)
         strategies = {field.name: spec.strategy(field.name) for field in merged}
         skew, sent = spec.max_future_skew, spec.message_time_column
         for strategy in strategies.values():
@@ -102,7 +102,8 @@ class Rules:
 
     @property
     def compared_by(self) -> str:
-        """Column of the largest value: a value of another column, or of another type, means nothing."""
+        """Name, type and format of the column that the largest comparison value belongs to. With another column, type
+        or format, that value means nothing."""
         field = self.comparisons[0].field
         return f"{field.name}:{field.type}:{field.format or ''}"
 
@@ -115,7 +116,7 @@ class Rules:
 
     @cached_property
     def expiring(self) -> tuple[FieldSpec, ...]:
-        """The fields among `fields` that decide whether a key is dead."""
+        """Columns among `fields` that decide whether a key has expired or is deleted."""
         return tuple(
             field for field in self.fields if field not in self.keys.fields or field == self.comparisons[0].field
         )
@@ -135,13 +136,13 @@ class Rules:
         return np.asarray(flags)
 
     def sent_ms(self, rows: pa.Table) -> NDArray[np.int64] | None:
-        """Return when the rows' messages were made, -1: unknown; None if the rules do not use it."""
+        """Return the times of the rows' messages, -1 for an unknown time; None if the rules do not use them."""
         if self.sent is None or self.max_future_skew_ms is None:
             return None
         return np.asarray(pc.fill_null(rows.column(self.sent.name).cast(pa.int64()), -1))
 
     def comparison_values(self, rows: pa.Table) -> NDArray[np.int64]:
-        """Return the comparison values of rows, (N, C)."""
+        """Return the comparison values of rows, in the shape (rows, comparison columns)."""
         values = np.stack([column.values(rows) for column in self.comparisons], axis=1)
         return np.maximum(values, NULL + 1) if self.nulls_are_least else values
 

@@ -1,7 +1,7 @@
 """Time buckets: fixed periods such as `1h` and `7d`, and calendar months such as `1mo`, all in UTC.
 
-Buckets of a fixed period are counted from 1970-01-01T00:00Z, so those of `1w` and `7d` begin on Thursdays. A period of
-months begins with January 1970. Instants before 1970 round down, not towards zero.
+Buckets of a fixed period are counted from 1970-01-01T00:00Z, so those of `1w` and `7d` begin on Thursdays. Buckets
+of months are counted from January 1970. Instants before 1970 round down, not towards zero.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class Period:
         return self.floor(millis) + self.fixed_ms
 
     def count(self, start_ms: int, end_ms: int) -> int:
-        """Count the buckets from that of `start_ms` up to, and without, that of `end_ms`; never negative."""
+        """Return the number of buckets from that of `start_ms` up to, but not including, that of `end_ms`; never
+        negative."""
         if self.months:
             return max(0, _month_of(end_ms) // self.months - _month_of(start_ms) // self.months)
         return max(0, end_ms // self.fixed_ms - start_ms // self.fixed_ms)
@@ -85,7 +86,7 @@ class Period:
 
 @functools.lru_cache(maxsize=1024)
 def parse(text: str) -> Period:
-    """Read `1h`, `7d` or `1mo`. Raise InvalidInputError."""
+    """Parse a period such as `1h`, `7d` or `1mo`. Raise InvalidInputError if the text is not one."""
     if not re.match(PERIOD, text):
         raise InvalidInputError(f'"{text}" is no period; write one such as 1h, 1d, 7d or 1mo')
     if text.endswith("mo"):
@@ -94,8 +95,8 @@ def parse(text: str) -> Period:
 
 
 def _month_of(millis: int) -> int:
-    """Return the months since January 1970. Before year 1 and after 9999 a month counts 30 days, which sorts the
-    same."""
+    """Return the months since January 1970. Before year 1 and after 9999 a month counts 30 days, which keeps
+    the order."""
     try:
         moment = _EPOCH + timedelta(milliseconds=millis)
     except OverflowError:

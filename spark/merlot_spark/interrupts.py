@@ -1,4 +1,4 @@
-"""Ctrl-C in a job: it ends with one line, whatever it interrupts.
+"""Ctrl-C in a job: the job ends with one line, whatever was interrupted.
 
 A JVM that is left alone at its start prints a stack trace, and outlives the job. Later, py4j logs a traceback for each
 call that is interrupted, and for calls that fail after that.
@@ -15,7 +15,7 @@ from types import FrameType
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
 LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")
-"""Loggers of py4j; some of its errors are logged at the root."""
+"""Loggers that py4j writes to; None is the root logger, where it logs some errors."""
 
 
 def is_news(record: logging.LogRecord) -> bool:
@@ -30,7 +30,7 @@ def is_news(record: logging.LogRecord) -> bool:
 
 
 def keep_quiet() -> None:
-    """Filter py4j's loggers by `is_news`. For a process that runs a single job."""
+    """Filter `LOGGERS` by `is_news`. Call this only in a process that runs a single job."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(is_news)
 
@@ -45,10 +45,10 @@ def postponed_interrupt() -> Iterator[None]:
             signal.default_int_handler(number, frame)
         interrupts.append(number)
 
-    before = signal.signal(signal.SIGINT, note)
+    old_handler = signal.signal(signal.SIGINT, note)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, old_handler)
     if interrupts:
         raise KeyboardInterrupt

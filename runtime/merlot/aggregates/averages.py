@@ -65,5 +65,5 @@ class Average(AggregationFunction):
         pairs = records(stored, PAIR, NO_PAIR)
         if (pairs["count"] < 0).any():
             raise SketchError(NO_PAIR, int(np.flatnonzero(pairs["count"] < 0)[0]))
-        sums, numbers = pairs["sum"].astype(np.float64), pairs["count"].astype(np.int64)
-        return [pa.array(sums), pa.array(np.zeros(len(sums))), pa.array(numbers)]
+        sums, value_counts = pairs["sum"].astype(np.float64), pairs["count"].astype(np.int64)
+        return [pa.array(sums), pa.array(np.zeros(len(sums))), pa.array(value_counts)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from merlot.spec.table import Table
 
 COUNTS = "SELECT count(*), count(DISTINCT id), sum(n) FROM events"
-"""Query with three equal counts if each row is there exactly once. Ids begin at 0 without a gap."""
+"""Query whose three results are equal if each row is there exactly once."""
 
 
 def events_manifest(folder: Path, *, flush_rows: int = 1000, replication: int = 1) -> Table:
@@ -36,7 +36,7 @@ def event(number: int) -> str:
 
 
 class EventFiles:
-    """Writer of events to the partitions of a folder; their ids are counted over all partitions."""
+    """Writer of events to the partitions of a folder; ids begin at 0 and have no gap over all partitions."""
 
     def __init__(self, folder: Path, num_partitions: int = 1) -> None:
         self.folder = folder
@@ -54,4 +54,4 @@ class EventFiles:
         self.num_events += count
 
     def settle(self) -> None:
-        """Do nothing: what is written is there at once."""
+        """Do nothing: an event is in its file as soon as `append` returns."""

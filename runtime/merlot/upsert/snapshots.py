@@ -1,7 +1,7 @@
 """Bytes of a snapshot of a segment's valid docs: two portable roaring bitmaps behind a header with the segment's key.
 
 A snapshot belongs to one version of a segment, `name@crc`. A snapshot of another version is refused, and so is a
-damaged one or one of a later release.
+damaged one or one with another `REVISION`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from merlot.upsert.checkpoint import SegmentSnapshot
 MAGIC: Final = b"MVALID\r\n"
 REVISION: Final = 1
 _FRONT: Final = struct.Struct("<8sII")
-"""Magic, CRC-32 of everything behind it, length of the header."""
+"""Magic, CRC-32 of everything after these three fields, length of the header."""
 SUFFIX: Final = ".valid"
 
 

@@ -1,9 +1,9 @@
-"""Decide which segments are part of the table while others replace them. Pure: by a record's marks and the root's
-lineage.
+"""Decide which segments are part of the table while others replace them. The functions are pure: they read only a
+record's marks and the root's lineage.
 
-An output is hidden until its entry is COMPLETED, an input from then on, so that one compare-and-set of the root
-exchanges any number of segments. An entry that the root does not name has no effect: the write that removes an entry
-from the root also removes the records of its hidden side.
+An output is hidden until its entry is COMPLETED. An input is hidden from then on. One compare-and-set of the root
+therefore exchanges any number of segments. An entry that the root does not name has no effect: the write that removes
+an entry from the root also removes the records of its hidden side.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_visible_under(record: SegmentRecord, lineage: Container[str], completed: 
 
 
 def is_leftover(record: SegmentRecord, lineage: Lineage) -> bool:
-    """Return True if a reverted replacement left the segment: it is hidden, and may be removed."""
+    """Return True if the segment is the output of a reverted replacement: it is hidden, and may be removed."""
     return visibility(record, lineage) is Visibility.REVERTED
 
 

@@ -16,7 +16,7 @@ from merlot.query.pruning.ranges import ColumnRanges
 from merlot.tree.nodes import Column, Expr
 
 MAX_MAPPED: Final = 16
-"""Most functions of columns whose bounds are kept."""
+"""Maximum number of functions of columns whose bounds are cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class SegmentStatistics:
 
     def ranges_of(self, expr: Expr) -> ColumnRanges | None:
         """Return bounds of a column, or of a function that rises with a column; None if nothing is known. The first
-        call for a function takes a microsecond a segment, and the time to load its kernels."""
+        call for a function takes a microsecond per segment, plus the time to load its kernels."""
         if isinstance(expr, Column):
             return self.ranges.get(expr.name)
         column = monotone.column_of(expr)
@@ -57,7 +57,7 @@ class SegmentStatistics:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
+        """Bytes of the arrays, without `is_empty` and the cached bounds of functions."""
         sizes = [ranges.nbytes for ranges in self.ranges.values()]
         sizes += [partitions.nbytes for partitions in self.partitions.values()]
         sizes += [blooms.nbytes for blooms in self.blooms.values()]

@@ -44,11 +44,11 @@ class CatalogRecord(PackedRecord):
     stream: StreamStateRecord | None = None
     """State of the table's stream; None in catalogs of older releases, and of tables without a stream."""
     edition: str = ""
-    """Id of the whole catalog, new with every one; changes name the catalog that they belong to."""
+    """Id of the whole catalog; each whole catalog has its own. Changes name the catalog that they belong to."""
 
     @property
     def stream_state(self) -> StreamStateRecord:
-        """State of the stream; in an older catalog, as far as its segments show it."""
+        """State of the stream; derived from the segments in a catalog of an older release."""
         if self.stream is not None:
             return self.stream
         firsts: dict[int, int] = {}
@@ -67,7 +67,7 @@ class CatalogChanges(CatalogRecord):
     """Names of segments that the table no longer has."""
 
     def applied_to(self, whole: CatalogRecord) -> CatalogRecord:
-        """Return the present catalog, or `whole` if these changes belong to another catalog."""
+        """Return the catalog with these changes, or `whole` if they belong to another catalog."""
         if not self.edition or self.edition != whole.edition:
             return whole
         gone = {*self.removed, *(record.name for record in (*self.records, *self.stream_segments))}

@@ -1,5 +1,5 @@
 """Times that rounding in merges hides: the time of a segment's newest row, and the windows that may be replaced in it.
-Pure.
+The functions are pure.
 
 A merge that rounds times leaves two facts with its outputs, and every merge or backfill hands them on from its inputs:
 `latest_time_ms` in the record, and `ROUNDED_TO` in the custom map, the periods that rows were rounded to. Segments that
@@ -24,8 +24,8 @@ Window = tuple[int, int]
 def with_true_times(
     output: SegmentRecord, inputs: Iterable[SegmentRecord], windows: Sequence[Window], rounding: str | None = None
 ) -> SegmentRecord:
-    """Return an output's record with the true times of its inputs, and with the effect of rounding to a period now. The
-    output has rows of one of the windows."""
+    """Return an output's record with the true times of its inputs, and with the effect of its own
+    `rounding`, if any. The output has rows of one of the windows."""
     start_ms, end_ms = _window_of(output, windows)
     reaching = [record for record in inputs if _reaches(record, start_ms, end_ms)]
     texts = {text for record in reaching for text in _period_texts(record)} | ({rounding} if rounding else set())
@@ -51,11 +51,11 @@ def periods_of(record: SegmentRecord) -> tuple[Period, ...]:
 
 def smallest_window(segments: Iterable[SegmentRecord], window: Window) -> Window:
     """Return the window, widened by what was rounded together with it: nobody can tell whether such rows were
-    inside."""
+    inside the window."""
     rounded = [(record, period) for record in segments for period in periods_of(record)]
-    widened, last = window, None
-    while widened != last:
-        last = widened
+    widened, previous = window, None
+    while widened != previous:
+        previous = widened
         for record, period in rounded:
             widened = _widened(widened, record, period)
     return widened

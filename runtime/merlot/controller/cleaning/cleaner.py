@@ -19,7 +19,7 @@ from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.table import PushType, TableSpec
 
 TRASH_S: Final = 7 * 24 * 3600.0
-"""Seconds for which files of removed segments are kept: long enough for somebody to notice that they are missed."""
+"""Seconds for which files of removed segments are kept: long enough for somebody to notice that they are missing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class CleaningConfig:
     replaced_refresh_s: float = 24 * 3600.0
     """The same for tables that every push replaces as a whole."""
     abandoned_s: float = 24 * 3600.0
-    """Grace period of replacements that were reverted, or begun and abandoned."""
+    """Grace period of replacements that were reverted, or that were begun and never ended."""
     orphan_s: float = 24 * 3600.0
     """Grace period of files that no record names: longer than any job takes from its first upload to its
     publication."""
@@ -45,7 +45,7 @@ class CleaningConfig:
 
 
 class TableCleaner:
-    """Cleans tables one by one; remembers when it last looked for orphans."""
+    """Cleans tables one by one; remembers when each is next searched for orphans."""
 
     def __init__(
         self,

@@ -44,8 +44,8 @@ class TaskRecord(PackedRecord):
     attempts: int = 0
     """Number of attempts that began and failed."""
     broken_off: tuple[str, ...] = ()
-    """Runs whose end nobody heard of, as `minion@milliseconds of its begin`. The minion has died, unless it turns out
-    to live: then only ZooKeeper was silent when it wanted to report."""
+    """Runs that ended without a report, as `minion@start in milliseconds`. The minion is taken for dead. If it turns
+    out to be alive, it could not reach ZooKeeper when it wanted to report."""
     not_before_ms: int = -1
     """Time until which the next attempt waits."""
     last_error: str = ""
@@ -110,7 +110,7 @@ MERGE_LEVEL: Final = "merge"
 
 class CompactionConfig(Record):
     """Work of an UpsertCompactionTask: rewrite a sealed segment of an upsert table without the rows that were replaced,
-    or remove it if it has no others; or merge it with segments before it."""
+    or remove it if all its rows were; or merge it with segments before it."""
 
     segment: str
     """Segment, as `name@crc`."""
@@ -119,7 +119,7 @@ class CompactionConfig(Record):
     partition: int
     num_records: int = 0
     num_invalid: int = 0
-    """Number of invalid rows among them when the task was made."""
+    """Number of rows among `num_records` that were invalid when the task was made."""
     num_bytes: int = 0
     level: str = "compaction"
     """Level under which the history sums up the task."""
@@ -131,8 +131,8 @@ class CompactionConfig(Record):
 
 
 class ValidDocsRecord(PackedRecord):
-    """Valid docs of a segment by what is sealed: docs that are invalid stay so. For a merge, those of all its segments
-    one after the other."""
+    """Valid docs of a segment, counting sealed rows only: a doc that is invalid stays invalid. A merge has the valid
+    docs of all its segments, one after the other."""
 
     segment: str
     """Last of the segments, as `name@crc`."""
@@ -165,7 +165,7 @@ class TaskOutcome(StrEnum):
 
 
 class EndedTask(Record):
-    """A task that has ended, for people."""
+    """A task that has ended, as users see it in the history."""
 
     id: str
     outcome: TaskOutcome
@@ -213,7 +213,7 @@ class LevelTotals(Record):
 
 
 class TaskHistory(PackedRecord):
-    """Last tasks of a table, newest first, and sums over all tasks ever."""
+    """Last tasks of a table, newest first, and sums over all tasks that have ever succeeded."""
 
     tasks: tuple[EndedTask, ...] = ()
     totals: dict[str, LevelTotals] = Field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The task UpsertCompactionTask: rewrite a sealed segment of an upsert table without its replaced rows.
 
-A server tells which docs are valid (`cluster.tasks.compactions`). The minion writes the other rows to a file of the
+A server tells which docs are valid (`cluster.tasks.compactions`). The minion writes these rows to a file of the
 same name and order, which takes the place of the segment in one swap of the table's root. A segment without valid docs
 is removed instead. If a run dies before the swap, no record names its file and the cleaner deletes it; after the swap,
 the next run finds the work done.

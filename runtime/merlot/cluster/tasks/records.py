@@ -131,7 +131,7 @@ class CompactionConfig(Record):
 
 
 class ValidDocsRecord(PackedRecord):
-    """Valid docs of a segment, counting sealed rows only: a doc that is invalid stays invalid. A merge has the valid
+    """Valid docs of a segment, judged by sealed rows only, so an invalid doc stays invalid. A merge has the valid
     docs of all its segments, one after the other."""
 
     segment: str

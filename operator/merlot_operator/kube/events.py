@@ -1,6 +1,6 @@
 """Kubernetes Events: what was done, and why. Best effort: an event that cannot be written is logged.
 
-The same event about the same object is written once in ten minutes. One event loop.
+The same event about the same object is written at most once in ten minutes. Belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from merlot_operator.kube.kinds import FIELD_MANAGER, Object, digest, name_of, n
 _LOG = logging.getLogger(__name__)
 
 QUIET_S = 600.0
+"""Seconds in which the same event about the same object is not written again."""
 MAX_MESSAGE = 1000
 
 
@@ -36,18 +37,18 @@ class Events:
         """Report what is wrong."""
         await self._write(about, "Warning", reason, message)
 
-    async def _write(self, about: Object, kind: str, reason: str, message: str) -> None:
+    async def _write(self, about: Object, event_type: str, reason: str, message: str) -> None:
         key = digest([about["metadata"]["uid"], reason, message], 16)
         now = self._clock.monotonic()
         if now - self._seen.get(key, float("-inf")) < QUIET_S:
             return
         self._seen = {old: when for old, when in self._seen.items() if now - when < QUIET_S} | {key: now}
         try:
-            await self._kube.create(self._event(about, kind, reason, message[:MAX_MESSAGE], key))
+            await self._kube.create(self._event(about, event_type, reason, message[:MAX_MESSAGE], key))
         except MerlotError as error:
             _LOG.warning("event cannot be written reason=%s cause=%s", reason, error)
 
-    def _event(self, about: Object, kind: str, reason: str, message: str, key: str) -> dict[str, Any]:
+    def _event(self, about: Object, event_type: str, reason: str, message: str, key: str) -> dict[str, Any]:
         now_ms = self._clock.now_ms()
         time = timestamp(now_ms)
         return {
@@ -62,7 +63,7 @@ class Events:
                 "uid": about["metadata"]["uid"],
                 "resourceVersion": about["metadata"]["resourceVersion"],
             },
-            "type": kind,
+            "type": event_type,
             "reason": reason,
             "message": message,
             "source": {"component": FIELD_MANAGER},
@@ -79,5 +80,5 @@ def timestamp(now_ms: int) -> str:
 
 
 def ms_of(text: str) -> int:
-    """Return the milliseconds of a time that Kubernetes wrote."""
+    """Parse a time that Kubernetes wrote; return epoch milliseconds."""
     return int(datetime.fromisoformat(text).timestamp() * 1000)

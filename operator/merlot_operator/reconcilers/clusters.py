@@ -1,4 +1,5 @@
-"""Reconcile what a namespace's Tables share: controller, brokers, minions, accounts, policies."""
+"""Reconcile what a namespace's Tables share: controller, brokers, minions, service accounts, network
+policies."""
 
 from __future__ import annotations
 
@@ -25,15 +26,16 @@ from merlot_operator.manifests.parts import MINION
 from merlot_operator.reconcilers.merge_jobs import reconcile_merge_jobs
 
 MINIONS_LINGER_S = 60.0
+"""Seconds for which minions stay after the last of their tasks."""
 
 
 async def reconcile_cluster(context: ReconcileContext, namespace: str) -> float | None:
-    """Run one pass. Return in how many seconds to look again, or None if the namespace has no cluster any more."""
+    """Run one pass. Return the seconds until the next one, or None if the namespace has no cluster any more."""
     demand = cluster_demand(namespace, context.store.of(TABLES, namespace), context.config)
     if demand is None:
         await _tear_down(context, namespace)
         return None
-    await _settle(context, namespace, demand.broker.replicas)
+    await _find_home(context, namespace, demand.broker.replicas)
     minions = _num_minions(context, demand)
     objects = [_without_rollout(context, wanted) for wanted in cluster_objects(demand, context.config, minions)]
     written = await context.writer.apply_all(objects)
@@ -49,8 +51,8 @@ async def reconcile_cluster(context: ReconcileContext, namespace: str) -> float 
     return min(context.config.resync_s, MINIONS_LINGER_S / 2) if is_busy else context.config.resync_s
 
 
-async def _settle(context: ReconcileContext, namespace: str, num_brokers: int) -> None:
-    """Find out where the namespace's state is before any pod is told. While that fails, the Tables show why."""
+async def _find_home(context: ReconcileContext, namespace: str, num_brokers: int) -> None:
+    """Find the namespace's home before any pod starts that needs it. While that fails, the Tables show the reason."""
     try:
         await context.metastores.home(namespace)
     except MerlotError as error:
@@ -59,8 +61,8 @@ async def _settle(context: ReconcileContext, namespace: str, num_brokers: int) -
 
 
 async def _sharing_namespaces(context: ReconcileContext, namespace: str) -> tuple[str, ...]:
-    """Return the namespaces that share the state; the last known ones while ZooKeeper is away, which the Tables show
-    anyway."""
+    """Return the namespaces that share the state. While ZooKeeper is away, return those of the last pass; the Tables
+    show that ZooKeeper is away anyway."""
     try:
         return tuple(sorted(await context.metastores.sharing(namespace)))
     except MerlotError:
@@ -75,8 +77,8 @@ def _note(context: ReconcileContext, namespace: str, note: ClusterNote) -> None:
 
 
 async def _tear_down(context: ReconcileContext, namespace: str) -> None:
-    """Delete everything after the last Table is gone. The API server itself is asked first: a cache must not decide
-    that."""
+    """Delete the cluster's objects after the last Table is gone. Ask the API server itself first, since the cache may
+    not have the newest Table yet."""
     if await context.kube.list(TABLES, namespace):
         context.wake_cluster(namespace)
         return
@@ -98,8 +100,8 @@ def _is_shared(body: Object) -> bool:
 
 
 def _without_rollout(context: ReconcileContext, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return `wanted`, with the live template if only a new version of the operator would change a Deployment's
-    template."""
+    """Return `wanted`; keep the live template of a Deployment if only a new version of the operator would change it,
+    so that no pod restarts for that."""
     if wanted["kind"] != DEPLOYMENTS.name:
         return wanted
     live = context.store.get(DEPLOYMENTS, wanted["metadata"]["namespace"], name_of(wanted))
@@ -107,8 +109,8 @@ def _without_rollout(context: ReconcileContext, wanted: dict[str, Any]) -> dict[
         return wanted
     old = live["spec"]["template"]["metadata"].get("annotations") or {}
     new = wanted["spec"]["template"]["metadata"]["annotations"]
-    is_only_version = old.get(INPUTS) == new[INPUTS] and old.get(TEMPLATE_VERSION) != new[TEMPLATE_VERSION]
-    if not is_only_version:
+    is_only_version_new = old.get(INPUTS) == new[INPUTS] and old.get(TEMPLATE_VERSION) != new[TEMPLATE_VERSION]
+    if not is_only_version_new:
         return wanted
     unchanged = copy.deepcopy(wanted)
     unchanged["spec"]["template"] = copy.deepcopy(live["spec"]["template"])
@@ -116,15 +118,17 @@ def _without_rollout(context: ReconcileContext, wanted: dict[str, Any]) -> dict[
 
 
 def _num_minions(context: ReconcileContext, demand: ClusterDemand) -> int:
-    """Return one minion per open task, within bounds. No minion is stopped while a task is left, since it may be
-    running it, nor for MINIONS_LINGER_S after: between two tasks of a merge the queue is empty."""
+    """Return the number of minions: one per open task, within bounds; tasks on Spark do not count.
+
+    No minion is stopped while a task is left, since that minion may be running it, nor for MINIONS_LINGER_S after:
+    between two tasks of a merge the queue is empty. None is stopped either while the tasks are unknown."""
     status = context.statuses.of(demand.namespace)
     open_tasks = status.tasks.get("queued", 0) + status.tasks.get("running", 0) - len(status.spark_tasks)
     live = context.store.get(DEPLOYMENTS, demand.namespace, name_of_role(MINION))
-    now = 0 if live is None else int(live["spec"].get("replicas", 0))
+    current = 0 if live is None else int(live["spec"].get("replicas", 0))
     least, most = demand.minion.replicas, context.config.sizes.minion_max
     if open_tasks > 0 or any(rollup.get("state") == "Running" for rollup in status.rollups.values()):
         context.last_busy[demand.namespace] = context.clock.monotonic()
     idle_s = context.clock.monotonic() - context.last_busy.get(demand.namespace, float("-inf"))
-    lingering = min(now, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0
+    lingering = min(current, most) if idle_s < MINIONS_LINGER_S or not status.is_known else 0
     return max(lingering, least, min(open_tasks, most))

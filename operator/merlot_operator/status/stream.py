@@ -18,18 +18,19 @@ REASONS: Mapping[str, str] = {
     "BAD_MESSAGE": "BadMessage",
     "MERGER_FAILED": "MergerFailed",
 }
-"""Reasons for the problems that servers report, in order of precedence: of all partitions' reasons the first one
-counts."""
+"""Reasons for the problems that servers report, in order of precedence: if partitions have several, the first
+of them is shown."""
 FAILED = "StreamFailed"
 """Reason for a problem that is not in REASONS."""
 NOT_COMMITTED, COMMITS_FAIL = "NOT_COMMITTED", "CommitsFail"
 KEYS_MOVED = "KeysMoved"
-"""Reason: rows of an upsert table arrive in other partitions than its partitioning says."""
+"""Reason for rows of an upsert table that arrive in other partitions than its partitioning says."""
 STREAM_CHOSEN = ("Paused", "Suspended", "ScaledToZero")
-"""Reasons that somebody asked for."""
+"""Reasons why a stream is not consumed that a user asked for."""
 CONSUMED = ("CONSUMING", "CATCHING_UP")
-MAX_TOLD = 5
-MAX_ERROR = 300
+"""States of a partition that is consumed."""
+MAX_REPORTED = 5
+MAX_ERROR_CHARS = 300
 
 
 def consuming(facts: TableStatusFacts) -> Condition | None:
@@ -68,12 +69,13 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
 
 
 def stream_answer(facts: TableStatusFacts) -> Mapping[str, Any] | None:
-    """Return the controller's answer about the stream."""
+    """Return the controller's answer about the stream; None if there is none yet, or no stream."""
     return None if facts.table is None else facts.table.get("stream")
 
 
 def stream_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
-    """Yield why the stream is not consumed, not committed, or in wrong partitions, unless somebody asked for that."""
+    """Yield the reason and the message if the stream is not consumed, not committed, or has rows in wrong partitions.
+    Yield nothing if a user asked for that state."""
     condition = consuming(facts)
     if condition is None or condition.reason in STREAM_CHOSEN:
         return
@@ -94,18 +96,19 @@ def stream_status(answer: Mapping[str, Any]) -> Json:
         "lostMessages": answer["numLost"] or None,
         "lost": lost_ranges(answer) or None,
         "behind": [_behind(partition) for partition in answer["worst"]] or None,
-        "lastError": next((text[:MAX_ERROR] for text in errors if text), None),
+        "lastError": next((text[:MAX_ERROR_CHARS] for text in errors if text), None),
     }
     return {name: value for name, value in status.items() if value is not None}
 
 
 def lost_ranges(answer: Mapping[str, Any]) -> list[str]:
-    """Return texts such as `partition 3: offsets 120 to 450`, for the last few ranges."""
+    """Return texts such as `partition 3: offsets 120 to 450`, for the last few ranges of lost messages."""
     return [f"partition {number}: offsets {first} to {last - 1}" for number, first, last in answer["lost"]]
 
 
 def _obstacle(answer: Mapping[str, Any]) -> tuple[bool | None, str, str]:
-    """Return why partitions are not consumed, as status, reason and message; of several reasons the most urgent."""
+    """Return the status, reason and message of a stream with partitions that are not consumed. If partitions have
+    several reasons, return the most urgent."""
     idle = [partition for partition in answer["worst"] if partition["state"] not in CONSUMED]
     reasons = [REASONS.get(partition["problem"], FAILED) for partition in idle if partition.get("problem")]
     counts = f"{answer['consumed']} of {answer['partitions']} partitions are consumed"
@@ -120,13 +123,13 @@ def _obstacle(answer: Mapping[str, Any]) -> tuple[bool | None, str, str]:
         return False, "NoPartitions", "the stream has no partitions"
     if not idle or any(partition["state"] in ("STARTING", "PAUSED") for partition in idle):
         return None, "Starting", counts
-    numbers = ", ".join(str(partition["partition"]) for partition in idle[:MAX_TOLD])
+    numbers = ", ".join(str(partition["partition"]) for partition in idle[:MAX_REPORTED])
     return False, "NotConsumed", f"{counts}; no live server consumes {numbers}"
 
 
-def _errors(idle: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for partition in [partition for partition in idle if partition.get("error")][:MAX_TOLD]:
-        yield f"partition {partition['partition']}: {partition['error'][:MAX_ERROR]}"
+def _errors(partitions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for partition in [partition for partition in partitions if partition.get("error")][:MAX_REPORTED]:
+        yield f"partition {partition['partition']}: {partition['error'][:MAX_ERROR_CHARS]}"
 
 
 def _behind(partition: Mapping[str, Any]) -> Json:
@@ -136,13 +139,14 @@ def _behind(partition: Mapping[str, Any]) -> Json:
         "lagMessages": partition.get("lag"),
         "lagSeconds": partition["lagMs"] // 1000,
         "problem": REASONS.get(partition["problem"], FAILED) if partition.get("problem") else None,
-        "message": (partition.get("error") or "")[:MAX_ERROR] or None,
+        "message": (partition.get("error") or "")[:MAX_ERROR_CHARS] or None,
     }
     return {name: value for name, value in entry.items() if value is not None}
 
 
 def _lag_text(messages: int, lag_ms: int) -> str:
-    """Return the lag for `kubectl get -o wide`: 0s, 20s, 5m/120000. If the stream gives no time: 1200 messages."""
+    """Return the lag for `kubectl get -o wide`: 0s, 20s/300, 5m/120000: time and messages. If the stream has no
+    times: 1200 messages."""
     if not messages:
         return "0s"
     seconds = lag_ms // 1000

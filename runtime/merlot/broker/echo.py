@@ -22,16 +22,16 @@ from merlot.wakeups import run_on
 _LOG = logging.getLogger(__name__)
 
 REST_S = 1.0
-"""Rest after a write, and after a write that failed."""
+"""Seconds between two comparisons at least, whether or not the first led to a write."""
 LOOK_S = 10.0
-"""Time between two comparisons if nobody reports a change."""
+"""Seconds between two comparisons if nothing reports a change."""
 MAX_PROBLEMS = 5
-"""Most problems that are reported for a table."""
+"""Maximum number of problems that are reported for a table."""
 
 
 def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId, DrainRecord]) -> EchoRecord:
-    """Return the report. `drains` are the marks that routes heed or soon will; `busy` has those they do not heed
-    yet."""
+    """Return the report. `drains`: marks that this broker has seen. `busy` has the marked servers that its routes do
+    not avoid yet."""
     busy = {instance: tuple(sorted(name for name in tables if instance in _asked(tables[name]))) for instance in drains}
     return EchoRecord(
         revisions={name: tables[name].revision for name in sorted(tables)},
@@ -48,7 +48,7 @@ def _asked(table: ServedTable) -> set[InstanceId]:
 
 
 class Echo:
-    """Owns the task that writes the report. `observe` is called on the event loop."""
+    """Writer of the report, with a task of its own. `observe` is called on the event loop."""
 
     def __init__(self, metastore: Metastore, broker: InstanceId, observe: Callable[[], EchoRecord]) -> None:
         self._metastore = metastore
@@ -67,7 +67,7 @@ class Echo:
         self._task = asyncio.create_task(self._run(), name="broker-echo")
 
     def poke(self) -> None:
-        """Note that the report may have changed."""
+        """Compare the report soon, since it may have changed."""
         self._is_due.set()
 
     async def stop(self) -> None:

@@ -32,11 +32,11 @@ from merlot.tree.relations import (
 
 _NO_ID = -1
 _Line = tuple[str, int, str | None]
-"""Operator, its depth, and the relation whose leaf it is, if it is a leaf."""
+"""Text of an operator, its depth, and the id of the scanned relation if it is a leaf."""
 
 
 def explain_stages(stages: PlannedStages, asked: Mapping[str, TableAnswers]) -> ResultRows:
-    """Return the plan, in the columns of any plan."""
+    """Return the plan, with the same columns as every other plan. `asked`: answers of leaves, by the scan's id."""
     rows: list[list[str | int]] = []
     parents = [0]
     number = 0
@@ -80,7 +80,8 @@ def _lines(stages: PlannedStages) -> Iterator[_Line]:
 
 
 def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator[_Line]:
-    """Yield the tree of a statement over leaves, below its root."""
+    """Yield the operators of a statement, from depth 1 on: the caller writes the root. `leaves`: bound queries of its
+    scans, by id."""
     names = _names(statement, leaves)
     writer = _PlanWriter(names)
     for name, query in statement.common:
@@ -90,7 +91,8 @@ def lines_of(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Iterator
 
 
 def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[str, str]:
-    """Return the query's names of columns and relations; for columns of leaves, those of their tables."""
+    """Return the query's names of columns and relations, by their names in the tree. A leaf's column that the query
+    does not name has the text of its expression."""
     names = dict(statement.names)
     for id_, leaf in leaves.items():
         for number, output in enumerate(leaf.select):
@@ -101,14 +103,14 @@ def _names(statement: Statement, leaves: Mapping[str, BoundQuery]) -> Mapping[st
     for relation in (relation for block in blocks for relation in relations_in(block.source)):
         query = commons[relation.common] if isinstance(relation, Named) else getattr(relation, "query", None)
         for number, output in enumerate(() if query is None else query.outputs):
-            # After its columns a query may output the NULL tests that null handling needs: n0 tests the first column.
-            of = names.get(f"{relation.id}.c{output.label[1:]}", output.label)
-            names.setdefault(f"{relation.id}.c{number}", f"{of} IS NULL")
+            # Behind its columns a query may output NULL tests for null handling. Output n0 tests the first column.
+            tested = names.get(f"{relation.id}.c{output.label[1:]}", output.label)
+            names.setdefault(f"{relation.id}.c{number}", f"{tested} IS NULL")
     return names
 
 
 class _PlanWriter:
-    """Writes a statement's tree with the query's names. `names` maps columns and relations to them."""
+    """Writer of a statement's tree. `names`: the query's names, by those of columns and relations in the tree."""
 
     def __init__(self, names: Mapping[str, str], slots: Mapping[str, Slot] | None = None) -> None:
         self._names = names
@@ -116,8 +118,8 @@ class _PlanWriter:
 
     def query(self, query: Query, depth: int) -> Iterator[_Line]:
         if isinstance(query, SetOperation):
-            places = {f"c{number}": output.label for number, output in enumerate(query.outputs)}
-            tail = _PlanWriter({**self._names, **places})._tail(query)
+            labels = {f"c{number}": output.label for number, output in enumerate(query.outputs)}
+            tail = _PlanWriter({**self._names, **labels})._tail(query)
             yield f"STAGE_{query.kind.value}(all:{str(query.is_all).lower()}{tail})", depth, None
             yield from self.query(query.left, depth + 1)
             yield from self.query(query.right, depth + 1)
@@ -163,8 +165,8 @@ class _PlanWriter:
             yield from self._relation(relation.left, depth + 1)
             yield from self._relation(relation.right, depth + 1)
         elif isinstance(relation, Scan):
-            called = self._names.get(relation.id, relation.table)
-            yield f"STAGE_LEAF(table:{relation.table}, relation:{called})", depth, relation.id
+            name = self._names.get(relation.id, relation.table)
+            yield f"STAGE_LEAF(table:{relation.table}, relation:{name})", depth, relation.id
         elif isinstance(relation, Derived):
             yield from self.query(relation.query, depth)
         elif isinstance(relation, Named):
@@ -181,10 +183,11 @@ class _PlanWriter:
         return f"{self._text(key.expr)} {'ASC' if key.ascending else 'DESC'}"
 
     def _text(self, expr: Expr) -> str:
-        return text_of(substituted(expr, self._called))
+        return text_of(substituted(expr, self._renamed))
 
-    def _called(self, expr: Expr) -> Expr | None:
-        """Replace a column by one with the query's name, and the column of a window or subquery by its text."""
+    def _renamed(self, expr: Expr) -> Expr | None:
+        """Return a column with the query's name, or with the text of the window or subquery that it stands for. None if
+        `expr` is no column."""
         if not isinstance(expr, Column):
             return None
         slot = self._slots.get(expr.name)

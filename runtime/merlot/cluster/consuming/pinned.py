@@ -1,7 +1,7 @@
-"""Pin the settings of a table that decide the rows and the file of a stream's segment: its record keeps them from its
-beginning.
+"""Pin the settings of a table that decide the rows and the file of a stream's segment. The segment's record keeps them
+from its beginning.
 
-All replicas read them from the record, whatever revision of the table they know, so that they come to the same rows.
+All replicas read them from the record, whatever revision of the table they know, so that they all have the same rows.
 Settings that are not pinned, such as when a segment ends and how to connect, are the table's present ones.
 """
 
@@ -22,34 +22,34 @@ from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
 
 NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
-"""Fields of the stream that are not pinned: none of them makes other rows of the same messages."""
+"""Fields of the stream that are not pinned: none of them changes which rows the messages make."""
 
 
 def pin(spec: TableSpec, upsert: UpsertSpec | None = None, recovery: int = 0) -> str:
     """Return the settings of a table as text; equal settings make equal texts. The text is empty if the table has no
     stream.
 
-    `upsert`: settings of an upsert table, from the table or its UpsertConfig. `recovery`: number of a recovery, see
-    `recovery`."""
-    declared = spec.ingestion.stream
-    if declared is None:
+    `upsert`: settings of an upsert table, from the table or its UpsertConfig. `recovery`: number of a recovery, as in
+    module `recovery`."""
+    stream = spec.ingestion.stream
+    if stream is None:
         return ""
     fields = {
         "schema": _fields(spec.table_schema),
         "timeColumn": spec.time_column,
         "indexing": _fields(spec.indexing),
         "partitioning": None if spec.partitioning is None else _fields(spec.partitioning),
-        "stream": declared.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
+        "stream": stream.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=NOT_PINNED),
     }
     if upsert is not None:
-        under = upsert if spec.retention is None else upsert.under_retention()
-        fields["upsert"] = fields_of(under, recovery)
+        effective = upsert if spec.retention is None else upsert.under_retention()
+        fields["upsert"] = fields_of(effective, recovery)
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
 def pinned_upsert(text: str) -> str:
-    """Return the part of pinned settings that decides which rows are valid; an empty text if there is none, or if the
-    settings cannot be read: `unpin` raises for those."""
+    """Return the part of pinned settings that decides which rows are valid. The text is empty if there is none, or if
+    the settings cannot be read; `unpin` raises for the latter."""
     try:
         upsert = json.loads(text)["upsert"]
     except (ValueError, KeyError, TypeError):
@@ -69,7 +69,8 @@ def unpin_upsert(text: str) -> UpsertSpec:
 
 @functools.lru_cache(maxsize=256)
 def decides_by_age(text: str) -> bool:
-    """Return True if a time to live decides rows under these settings, or may do so: in settings of a later version."""
+    """Return True if a time to live decides rows under these settings, or may do so: settings of a later
+    version cannot be read."""
     try:
         spec = unpin_upsert(text)
     except CorruptionError:
@@ -78,19 +79,19 @@ def decides_by_age(text: str) -> bool:
 
 
 def upsert_id(text: str) -> str:
-    """Return a short id of a text of `pinned_upsert`, empty if the text is: servers report by it which settings they
-    use."""
+    """Return a short id of a text of `pinned_upsert`, by which servers report the settings that they use. An empty text
+    has an empty id."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest() if text else ""
 
 
 def unpin(text: str, spec: TableSpec) -> TableSpec:
     """Return the table with pinned settings in place of its own. Raise CorruptionError if the text cannot be read."""
-    declared = spec.ingestion.stream
-    assert declared is not None
+    current = spec.ingestion.stream
+    assert current is not None
     try:
         fields = json.loads(text)
-        own = {name: getattr(declared, name) for name in NOT_PINNED}
-        stream = StreamIngestion.model_validate(fields["stream"]).model_copy(update=own)
+        unpinned = {name: getattr(current, name) for name in NOT_PINNED}
+        stream = StreamIngestion.model_validate(fields["stream"]).model_copy(update=unpinned)
         partitioning = fields["partitioning"]
         update = {
             "table_schema": TableSchema.model_validate(fields["schema"]),

@@ -1,6 +1,6 @@
-"""Progress that servers report of the partitions that they consume: for people, metrics and status, not for decisions.
+"""Progress that servers report for the partitions that they consume: for people, metrics and status, not for decisions.
 
-One small node per table and server, written every second or so. It outlives its server, so readers check its time.
+A table has one small node per server, written every second or so. It outlives its server, so readers check its time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merlot.metastore.protocol import Metastore, NodeDeleter
 
 
 class StreamProblem(StrEnum):
-    """Reason why a stream, or a partition of it, is not consumed; somebody has to look at it."""
+    """Reason why a stream, or a partition of it, is not consumed or not committed; somebody has to look at it."""
 
     NONE = ""
     UNREACHABLE = "UNREACHABLE"
@@ -45,7 +45,7 @@ class StreamProblem(StrEnum):
 
 
 class UpsertProgress(BaseModel):
-    """Progress of one replica of a partition of an upsert table with its keys."""
+    """State of the key index in one replica of a partition of an upsert table."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
@@ -54,13 +54,15 @@ class UpsertProgress(BaseModel):
     keys: int = 0
     """Number of keys in the index: a later row of such a key replaces the one before."""
     valid: int = 0
-    """Number of docs that are the newest row of their key, deleted ones included."""
+    """Number of docs that are the newest row of their key, tombstones included."""
     invalid: int = 0
     """Number of docs that were replaced."""
     expired: int = 0
     """Number of keys that have left memory since the server began."""
     out_of_order: int = 0
+    """Number of rows older than the row of their key that was already there."""
     late: int = 0
+    """Number of rows that were already too old for the time to live."""
     dropped: int = 0
     """Number of rows that were not stored: duplicates, out of order or late, by the settings."""
     misplaced: int = 0
@@ -80,8 +82,8 @@ class UpsertProgress(BaseModel):
     snapshot_error: str = ""
     """Reason why the last checkpoint could not be stored."""
     replaced: dict[str, int] = {}
-    """Number of docs of a sealed segment that were replaced by docs of sealed segments, by `name@crc`: the segments
-    with the most such docs."""
+    """Number of docs that docs of sealed segments have replaced, by sealed segment (`name@crc`); only the segments with
+    the most such docs."""
 
 
 class MemoryProgress(BaseModel):
@@ -94,7 +96,7 @@ class MemoryProgress(BaseModel):
     taken_bytes: int
     """Memory in use that cannot be dropped and read again."""
     keys_bytes: int
-    """Part of it that the key indexes use."""
+    """Part of `taken_bytes` that the key indexes use."""
     needed_bytes: int
     """`taken_bytes`, and room for the keys to grow."""
 
@@ -110,19 +112,19 @@ class PartitionProgress(BaseModel):
     latest: int | None = None
     """First offset that the stream does not have yet."""
     lag: int | None = None
-    """Messages between the two offsets; of files, bytes."""
+    """Number of messages between `offset` and `latest`; number of bytes if the stream is of files."""
     lag_ms: int = 0
     """Age of the last message that was read, while others wait behind it."""
     rows: int = 0
-    """Rows of the growing segment."""
+    """Number of rows in the consuming segment."""
     total_rows: int = 0
-    """Rows since the server began."""
+    """Number of rows consumed since the server began."""
     rows_per_s: float = 0.0
     memory_bytes: int = 0
     num_bad: int = 0
     samples: tuple[str, ...] = ()
     upsert: UpsertProgress | None = None
-    """Keys of a partition of an upsert table."""
+    """State of the key index; None if the table is no upsert table."""
     state: str = ""
     """CONSUMING, CATCHING_UP, PAUSED or ERROR."""
     error: str = ""
@@ -162,13 +164,13 @@ def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId,
 
 
 def rows_of(records: Iterable[ProgressRecord], segment: str) -> int:
-    """Return the number of rows of a consuming segment in the replica that has most."""
+    """Return the number of rows of a consuming segment in the replica that has the most."""
     partitions = (partition for record in records for partition in record.partitions)
     return max((partition.rows for partition in partitions if partition.segment == segment), default=0)
 
 
 def forget_progress(metastore: NodeDeleter, table: TableName) -> None:
-    """Delete the records of a table that is gone."""
+    """Delete the records of a deleted table."""
     folder = paths.all_progress(table)
     for name in metastore.children(folder):
         with suppress(NotFoundError):

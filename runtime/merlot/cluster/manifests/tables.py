@@ -45,11 +45,11 @@ class RetainedFilesError(EvolutionError):
     """The manifest does not fit the files that an earlier table of its name has left."""
 
     def __init__(self, table: str, problems: Sequence[ManifestProblem]) -> None:
-        how = (
+        advice = (
             "an earlier table of this name left its files here (deletionPolicy: Retain), and they do not fit: keep to "
             "what it declared, or have them deleted by deleting this table with deletionPolicy: Delete"
         )
-        super().__init__(table, [ManifestProblem(problem.path, f"{problem.message}; {how}") for problem in problems])
+        super().__init__(table, [ManifestProblem(problem.path, f"{problem.message}; {advice}") for problem in problems])
 
 
 def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> TableRecord:
@@ -98,7 +98,8 @@ def get_table(metastore: Metastore, table: str) -> TableRecord:
 
 
 def confirm_table(metastore: Metastore, table: TableName, fence: Check | None = None) -> None:
-    """Let queries of the table be answered: everything that its deep store remembers of it is here."""
+    """Let brokers answer queries of the table, by clearing `is_unconfirmed`: the catalog in its deep store has nothing
+    that the metastore lacks. Raise NotFoundError, or ConflictError if another process writes meanwhile."""
     path = paths.table_config(table)
     node = metastore.get(path)
     if node is None:
@@ -130,7 +131,8 @@ class Files(StrEnum):
 
 
 def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER, clock: Clock | None = None) -> None:
-    """Hide the table, move its files to the trash, then delete its nodes. Running it again finishes the job."""
+    """Hide the table, move its files to the trash unless they are kept, then delete its nodes. Running it again
+    finishes the job."""
     name = offline(raw_name(table))
     root_path = paths.segments_root(name)
     for _ in range(_ATTEMPTS):
@@ -151,7 +153,7 @@ def delete_table(metastore: Metastore, table: str, *, files: Files = Files.LATER
 
 
 def _clear(remains: Remains, table: TableName) -> None:
-    """Delete the remains of a hidden table; the root last, by which a rerun knows that there is more."""
+    """Delete the remains of a hidden table; the root goes last, since a rerun sees by it that nodes are left."""
     forget_stream(remains, table)
     for instance in remains.children(paths.reports(table)):
         remove_report(remains, table, InstanceId(instance))
@@ -183,7 +185,7 @@ def files_left(metastore: Metastore, table: str) -> FilesLeft | None:
 
 
 def spec_of(record: TableRecord) -> Table:
-    """Return the manifest as models."""
+    """Return the manifest of a record as a model."""
     return from_stored(record.manifest)
 
 
@@ -196,9 +198,9 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
     if node is None:
         node = Node(RootRecord(is_deleted=True).to_bytes(), 0)
         metastore.create(root_path, node.data)
-    # A server of an earlier table may have written about its stream since.
+    # A server may have written about the stream of an earlier table since that table was deleted.
     forget_stream(Remains(metastore, table), table)
-    # The root of an earlier table: readers must see a later epoch. Retained segments are the table's again at once.
+    # The root may be an earlier table's: readers must see a later epoch. Retained segments belong to the new table.
     old = RootRecord.from_bytes(node.data, root_path) if node.data else RootRecord()
     root = _first_root(document).model_copy(update={"epoch": old.epoch + 1})
     if old.is_deleted and old.retained is not None:
@@ -213,13 +215,15 @@ def _create(metastore: Metastore, table: TableName, document: dict[str, Any], no
 
 
 def _stream_nodes(table: TableName, old: RootRecord, now_ms: int) -> dict[str, bytes]:
-    """Return the nodes of the stream's state that the offsets of retained segments belong to."""
+    """Return the nodes of the stream's state that an earlier table has retained: the offsets of its segments are only
+    valid with it."""
     state = old.retained.stream if old.is_deleted and old.retained is not None else None
     return {} if state is None else state_nodes(table, state, now_ms)
 
 
 def _first_root(document: dict[str, Any]) -> RootRecord:
-    """Return the root of a table without segments; in a hybrid one, batches have nothing yet."""
+    """Return the root of a table without segments; the time boundary of a hybrid one is before all rows, since it
+    has no batches yet."""
     rule = BoundaryRule.of(from_stored(document).spec)
     return RootRecord(time_boundary_ms=None if rule is None else BEFORE_ALL)
 
@@ -276,12 +280,12 @@ def _retaining(metastore: Metastore, view: TableView, config: Node | None, clock
 
 
 def _trash(view: TableView, config: Node | None, files: Files, clock: Clock) -> dict[str, bytes]:
-    """Return lists of the files that records name, and orders to look for all other files: now if it is urgent, and
-    again when every task of the table is over."""
+    """Return the trash's nodes, by path. They list the files that records name, and order a search for all other files:
+    at once if it is urgent, and again when every task of the table is over."""
     content_id, store = f"{view.epoch + 1}.{secrets.token_hex(5)}", _deep_store(view, config)
     is_urgent = files is Files.NOW
     nodes: dict[str, bytes] = {}
-    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # more only in a retained table: its files are leftovers then
+    if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:  # only a retained table has more, and its files are leftovers
         urls = tuple(record.url for record in view.segments.values() if record.url)
         listed = TrashRecord(deleted_ms=clock.now_ms(), urls=urls, deep_store=store, is_urgent=is_urgent)
         nodes = trash_nodes(view.table, content_id, listed)
@@ -306,7 +310,8 @@ def _deep_store(view: TableView, config: Node | None) -> str | None:
 
 
 def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:
-    """Empty a table whose list of files does not fit a transaction: queries see it empty for a moment."""
+    """Empty a table whose list of files does not fit a transaction: queries see it empty for a moment. Return
+    the view after that."""
     if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:
         return view
     keys = tuple(record.key for record in view.segments.values())
@@ -320,7 +325,7 @@ def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> Tab
 
 
 def _remove_buckets(metastore: NodeDeleter, table: TableName) -> None:
-    """Delete the nodes that a deleted root leaves; a table created meanwhile keeps its own."""
+    """Delete the buckets, lineage nodes and root of a deleted table; a table created meanwhile keeps its own."""
     path = paths.segments_root(table)
     node = metastore.get(path)
     root = RootRecord() if node is None or not node.data else RootRecord.from_bytes(node.data, path)

@@ -1,7 +1,9 @@
-"""Writes of Pinot's configs through Pinot's paths: converted into manifests and applied. Blocks; any thread may call.
+"""Writes of Pinot's configs through Pinot's endpoints: they are converted into manifests and applied. Calls block; any
+thread may call.
 
-A write is one transaction, whatever it consists of: a table, its merges, its schema. A config of one half of a table
-changes what it says about that half; settings that Pinot's configs cannot express stay as they are in the manifest.
+A write is one transaction, whatever it consists of: a table, its merges, its schema. A manifest describes the OFFLINE
+and the REALTIME table of a name. A table config changes only what the manifest says about the table of its type;
+settings that Pinot's configs cannot express stay as they are in the manifest.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _ATTEMPTS = 5
-_HALVES = ("OFFLINE", "REALTIME")
+_TABLE_TYPES = ("OFFLINE", "REALTIME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +44,7 @@ class PinotWriteResult:
 
 
 class PinotWrites:
-    """Writes to one cluster."""
+    """Writer of Pinot's configs to one cluster."""
 
     def __init__(self, metastore: Metastore, clock: Clock, places: AllowedPlaces, reading: PinotReads) -> None:
         self._metastore = metastore
@@ -61,16 +63,16 @@ class PinotWrites:
             )
 
     def create_table(self, config: Mapping[str, Any], *, dry_run: bool = False) -> PinotWriteResult:
-        """Add a table, or the half that it lacks; its schema must exist. Raise ConflictError if the half exists."""
-        raw, half = _named(config)
-        return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=True), dry_run=dry_run)
+        """Create the table of the config's type; its schema must exist. Raise ConflictError if that table exists."""
+        raw, table_type = _name_and_type(config)
+        return self._write(raw, lambda: self._with_configs(raw, {table_type: config}, creates=True), dry_run=dry_run)
 
     def change_table(self, name: str, config: Mapping[str, Any]) -> PinotWriteResult:
-        """Change half of a table. Raise NotFoundError if it does not exist."""
-        raw, half = _named(config)
+        """Change the table of the config's type. Raise NotFoundError if it does not exist."""
+        raw, table_type = _name_and_type(config)
         if raw_name(name) != raw:
-            raise InvalidInputError(f"the config is of another table expected={name} got={raw}_{half}")
-        return self._written(raw, lambda: self._with_halves(raw, {half: config}, creates=False))
+            raise InvalidInputError(f"the config is of another table expected={name} got={raw}_{table_type}")
+        return self._write(raw, lambda: self._with_configs(raw, {table_type: config}, creates=False))
 
     def set_suspended(self, name: str, *, is_suspended: bool) -> None:
         """Write `spec.suspend` into a table's manifest. Raise NotFoundError, or ConflictError if an operator declares
@@ -81,38 +83,43 @@ class PinotWrites:
             present = tables.get_table(self._metastore, raw).manifest
             return Converted(({**present, "spec": {**present["spec"], "suspend": is_suspended}},), ())
 
-        self._written(raw, decide)
+        self._write(raw, decide)
 
     def write_configs(self, document: Mapping[str, Any], *, creates: bool, dry_run: bool = False) -> PinotWriteResult:
-        """Write Pinot's TableConfigs: a schema and one or two halves, at once."""
+        """Write Pinot's TableConfigs at once: a schema, and the OFFLINE or the REALTIME table or both."""
         schema = document.get("schema")
-        configs = [document[half.lower()] for half in _HALVES if isinstance(document.get(half.lower()), dict)]
+        configs = [
+            document[table_type.lower()]
+            for table_type in _TABLE_TYPES
+            if isinstance(document.get(table_type.lower()), dict)
+        ]
         if not isinstance(schema, dict) or not configs:
             raise InvalidInputError("TableConfigs hold tableName, schema, and offline or realtime or both")
-        named = [_named(config) for config in configs]
+        named = [_name_and_type(config) for config in configs]
         raw = named[0][0]
         if any(name != raw for name, _ in named) or document.get("tableName", raw) != raw:
             raise InvalidInputError(f"the configs are not of one table names={sorted({name for name, _ in named})}")
-        halves = {half: config for (_, half), config in zip(named, configs, strict=True)}
-        decide = lambda: self._with_halves(raw, halves, creates=creates, schema=schema)  # noqa: E731
-        return self._written(raw, decide, schema=schema, dry_run=dry_run)
+        by_type = {table_type: config for (_, table_type), config in zip(named, configs, strict=True)}
+        decide = lambda: self._with_configs(raw, by_type, creates=creates, schema=schema)  # noqa: E731
+        return self._write(raw, decide, schema=schema, dry_run=dry_run)
 
     def write_schema(
         self, document: Mapping[str, Any], name: str | None = None, *, is_new: bool = False
     ) -> PinotWriteResult:
         """Store a schema for the tables of its name, or change the columns of the existing one.
 
-        name: of an existing schema, else NotFoundError is raised. is_new: raise ConflictError if the schema exists."""
+        `name`: name of the schema to change; raise NotFoundError if it does not exist. `is_new`: raise ConflictError if
+        the schema exists."""
         raw = self._check_schema(document)
         if name is not None and name != raw:
             raise InvalidInputError(f"the schema is another one expected={name} got={raw}")
         if name is not None or is_new:
-            is_there = self.find_schema(raw) is not None
-            if is_there and is_new:
+            exists = self.find_schema(raw) is not None
+            if exists and is_new:
                 raise ConflictError(f"schema exists already name={raw}; override=true changes it")
-            if not is_there and not is_new:
+            if not exists and not is_new:
                 raise NotFoundError(f"schema does not exist name={raw}")
-        return self._written(raw, lambda: self._with_schema(raw, document), schema=document)
+        return self._write(raw, lambda: self._with_schema(raw, document), schema=document)
 
     def check_schema(self, document: Mapping[str, Any]) -> Json:
         """Return the schema if a table could have it; else raise InvalidInputError."""
@@ -120,7 +127,7 @@ class PinotWrites:
         return dict(document)
 
     def find_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Return a schema in Pinot's form: that of a table, or one that was written apart; None if there is none."""
+        """Return a schema in Pinot's form: a table's, or one stored without a table; None if there is none."""
         if tables.find_table(self._metastore, name) is not None:
             return self._reading.schema(name)
         return schemas.find_schema(self._metastore, raw_name(name))
@@ -161,36 +168,36 @@ class PinotWrites:
                 raise ManifestError(tuple(problems)) from error
         return RawTableName(name)
 
-    def _with_halves(
+    def _with_configs(
         self,
         raw: RawTableName,
-        halves: Mapping[str, Mapping[str, Any]],
+        configs: Mapping[str, Mapping[str, Any]],
         *,
         creates: bool,
         schema: Mapping[str, Any] | None = None,
     ) -> Converted:
-        """Return the manifests of a table with these halves."""
+        """Return the manifest that has these table configs, by table type."""
         record = tables.find_table(self._metastore, raw)
         present: Mapping[str, Json] = {} if record is None else self._reading.configs_by_half(raw)
-        existing = [half for half in halves if half in present]
+        existing = [table_type for table_type in configs if table_type in present]
         if creates and existing:
             raise ConflictError(f"table exists already table={raw}_{existing[0]}; PUT changes it")
         if not creates and not existing:
-            raise NotFoundError(f"table does not exist table={raw}_{next(iter(halves))}")
+            raise NotFoundError(f"table does not exist table={raw}_{next(iter(configs))}")
         declared = schema or self.find_schema(raw)
         if declared is None:
             raise InvalidInputError(f"schema does not exist name={raw}: write it first, to /schemas")
         wanted = {**declared, "schemaName": raw}
         if record is None:
-            return convert([wanted, *halves.values()])
+            return convert([wanted, *configs.values()])
         before = self._reading.schema(raw)
-        # Each half is compared by itself, so that either may change what both state.
+        # Compare each config with its own previous version, so that either may change a setting that both have.
         converted = Converted((record.manifest,), ())
-        for half in existing:
-            old, new = convert([before, present[half]]), convert([wanted, halves[half]])
+        for table_type in existing:
+            old, new = convert([before, present[table_type]]), convert([wanted, configs[table_type]])
             converted = changes.applied(converted, old, new)
-        if len(existing) < len(halves):
-            whole = {**present, **halves}
+        if len(existing) < len(configs):
+            whole = {**present, **configs}
             converted = changes.applied(
                 converted, convert([before, *present.values()]), convert([wanted, *whole.values()])
             )
@@ -206,7 +213,7 @@ class PinotWrites:
         now = Converted((record.manifest,), ())
         return changes.applied(now, Converted((manifests[0],), ()), Converted((manifests[1],), notes))
 
-    def _written(
+    def _write(
         self,
         raw: RawTableName,
         decide: Callable[[], Converted],
@@ -214,39 +221,39 @@ class PinotWrites:
         schema: Mapping[str, Any] | None = None,
         dry_run: bool = False,
     ) -> PinotWriteResult:
-        """Write manifests and the schema at once. Decide again if somebody else writes meanwhile."""
+        """Write manifests and the schema at once. Call `decide` again if another process writes meanwhile."""
         if not dry_run:
             self.check_owner(f"table {raw}")
         for _ in range(_ATTEMPTS):
             converted = decide()
-            together = PendingWrites(self._metastore)
+            pending = PendingWrites(self._metastore)
             notes = list(converted.notes)
             if converted.manifests:
                 text = _text(converted.manifests)
-                applied = apply_manifests(together, text, self._clock, self._places, dry_run=dry_run)
+                applied = apply_manifests(pending, text, self._clock, self._places, dry_run=dry_run)
                 notes += [warning for document in applied for warning in document.warnings]
             operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
             if operation is not None:
-                together.add(operation)
-            if dry_run or _is_committed(together):
+                pending.add(operation)
+            if dry_run or _is_committed(pending):
                 return PinotWriteResult(names=(raw,), notes=tuple(notes))
         raise ConflictError(f"table is written by too many at once table={raw}")
 
 
-def _is_committed(together: PendingWrites) -> bool:
+def _is_committed(pending: PendingWrites) -> bool:
     try:
-        together.commit()
+        pending.commit()
     except ConflictError:
         return False
     return True
 
 
-def _named(config: Mapping[str, Any]) -> tuple[RawTableName, str]:
-    """Return the raw name and the half of a table config."""
-    name, half = config.get("tableName"), str(config.get("tableType", "")).upper()
-    if not isinstance(name, str) or not name or half not in _HALVES:
+def _name_and_type(config: Mapping[str, Any]) -> tuple[RawTableName, str]:
+    """Return the raw name and the type of a table config."""
+    name, table_type = config.get("tableName"), str(config.get("tableType", "")).upper()
+    if not isinstance(name, str) or not name or table_type not in _TABLE_TYPES:
         raise InvalidInputError("a table config has a tableName, and a tableType: OFFLINE or REALTIME")
-    return raw_name(name), half
+    return raw_name(name), table_type
 
 
 def _text(manifests: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Pinot's paths that describe the process itself."""
+"""Pinot's endpoints about the process itself: its age, its machine and its loggers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from merlot import cores, memory
 from merlot.http.described import ANY, OBJECT, PLAIN, TEXT, describe, record
 from merlot.http.loggers import logger_routes
 
-_BEGAN_S: Final = time.time()
-_BEGAN_MONOTONIC_S: Final = time.monotonic()
+_STARTED_S: Final = time.time()
+_STARTED_MONOTONIC_S: Final = time.monotonic()
 
 
 def process_routes() -> list[web.RouteDef]:
@@ -31,13 +31,13 @@ def process_routes() -> list[web.RouteDef]:
 @describe(answer=TEXT, media_type=PLAIN)
 async def uptime(_: web.Request) -> web.Response:
     """Seconds since the process began."""
-    return web.Response(text=str(int(time.monotonic() - _BEGAN_MONOTONIC_S)))
+    return web.Response(text=str(int(time.monotonic() - _STARTED_MONOTONIC_S)))
 
 
 @describe(answer=TEXT, media_type=PLAIN)
 async def start_time(_: web.Request) -> web.Response:
     """When the process began, in UTC."""
-    return web.Response(text=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_BEGAN_S)))
+    return web.Response(text=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_STARTED_S)))
 
 
 @describe(answer=record({"systemConfig": OBJECT, "jvmConfig": ANY, "runtimeConfig": OBJECT, "pinotConfig": OBJECT}))

@@ -36,7 +36,7 @@ from merlot.uris import redact
 from merlot.values.periods import DAY_MS
 
 NO_BOUND_MS = 1 << 62
-"""Value for no bound: as a window's end, or negated as its start."""
+"""Value for a missing bound of a window: as its end, or negated as its start."""
 
 
 class BadRowsError(InvalidInputError):
@@ -68,7 +68,7 @@ class BatchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class RowSelection:
-    """Rows to take, and a suffix for the names of their segments, so that a backfill's segments are not mistaken for
+    """Rows to take, and a suffix for the names of their segments, so that a backfill's segments do not replace
     others."""
 
     window: transform.Window | None = None
@@ -79,8 +79,8 @@ EVERYTHING = RowSelection()
 
 
 def beside(stretch: RowSelection, table: Table, source: BatchIngestion | None) -> RowSelection:
-    """Add the source's name to the suffix if the table is an upsert table: its rows replace those of other sources by
-    their keys, not a whole day of theirs."""
+    """Return the selection with the source's name as its suffix, if the table is an upsert table, the source has a
+    name, and there is no suffix yet. So rows replace those of other sources by their keys, not a whole day of theirs."""
     is_own = table.spec.upsert is not None and source is not None and source.name != UNNAMED
     if source is None or not is_own or stretch.name_suffix:
         return stretch
@@ -88,7 +88,8 @@ def beside(stretch: RowSelection, table: Table, source: BatchIngestion | None) -
 
 
 def check_stretch(stretch: RowSelection, table: Table) -> None:
-    """Raise InvalidInputError if segments of these rows, once published, would replace more than these rows."""
+    """Raise InvalidInputError if segments of these rows, once published, would replace other rows too, or if the table
+    has no time column for the window."""
     if PART_MARK in stretch.name_suffix:
         raise InvalidInputError(
             f"a name's suffix cannot contain {PART_MARK}, which numbers the parts of a day suffix={stretch.name_suffix}"
@@ -103,11 +104,11 @@ def check_stretch(stretch: RowSelection, table: Table) -> None:
         )
     days = table.spec.ingestion.days_per_segment
     if not stretch.name_suffix and any(_cuts(bound_ms, days * DAY_MS) for bound_ms in stretch.window):
-        whole, where = (
+        span, where = (
             ("a UTC day", "at midnight") if days == 1 else (f"{days} days of one segment", "where segments do")
         )
         raise InvalidInputError(
-            f"a window that cuts {whole} would replace all of it by a part "
+            f"a window that cuts {span} would replace all of it by a part "
             f"table={table.raw_name} window={stretch.window[0]}..{stretch.window[1]}; let it begin and end "
             f"{where}, give --name-suffix to add the rows, or replace the window alone: merlot backfill"
         )
@@ -118,8 +119,8 @@ def _cuts(bound_ms: int, size_ms: int) -> bool:
 
 
 def source_text(source: BatchIngestion) -> str:
-    """Return what segments' records say about the source of their rows: the files and the filter. It holds no secrets,
-    because every client may read it."""
+    """Return the text by which segments' records name the source of their rows: the files and the filter. It holds no
+    secrets, because every client may read it."""
     uri = redact(source.source_uri) if "://" in source.source_uri else str(Path(source.source_uri).absolute())
     return uri if source.filter is None else f"{uri} where {source.filter}"
 
@@ -132,8 +133,8 @@ def build_from_files(
     *,
     stretch: RowSelection = EVERYTHING,
 ) -> BatchResult:
-    """Read a batch source and build its segments in `folder`. Raises BadRowsError if the share of bad rows exceeds the
-    source's limit."""
+    """Read a batch source and build its segments in `folder`. Raise BadRowsError if the share of bad rows exceeds the
+    source's limit, InvalidInputError if the source needs Spark."""
     if source.filter is not None or source.derived_columns:
         raise InvalidInputError("filter and derivedColumns need Spark: python -m merlot_spark.build_segments")
     planned = plan.make(source, table.spec)
@@ -151,7 +152,7 @@ def build_from_tables(
     creation: CreationFacts | None = None,
     stretch: RowSelection = EVERYTHING,
 ) -> BatchResult:
-    """Build segments of Arrow tables, as `build_from_files` does of files."""
+    """Build segments from Arrow tables, as `build_from_files` does from files."""
     rows_in = outside = 0
     cut: Counter[str] = Counter()
     grouped: list[Grouped] = []
@@ -179,8 +180,8 @@ WHOLE = (1, 1)
 def request_of(
     table: Table, group: SegmentGroup, creation: CreationFacts, name_suffix: str = "", part: tuple[int, int] = WHOLE
 ) -> BuildRequest:
-    """Return the request to build the rows of a group, or a part of them. part: its number, from 1, and the number of
-    parts."""
+    """Return the request to build a segment from the rows of a group, or from a part of them. `part`: its number, from
+    1, and the number of parts."""
     spec = table.spec
     return BuildRequest(
         name=SegmentPart(group.name(table.raw_name) + name_suffix, *part).name,
@@ -195,7 +196,7 @@ def request_of(
 
 def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -> None:
     """Raise BadRowsError if the share of bad rows is too large. The first line of its message has the most frequent
-    faults with a place of each; the others have a line per reason and sample."""
+    reasons, each with its first row. After that come the number of bad rows, and a line per reason and sample."""
     # repr gives the shortest text of a double, which is what was declared; 0.29 * 100 is 28.999... in doubles.
     if bad.count > Fraction(repr(float(max_share))) * rows_in:
         raise BadRowsError(
@@ -206,7 +207,7 @@ def check_bad_rows(bad: BadRows, rows_in: int, max_share: float, table: Table) -
 
 
 def _rows(planned: SourcePlan) -> Iterator[pa.Table]:
-    """Yield all batches; raise InvalidInputError at their end if there were rows and none had a column of the table."""
+    """Yield all rows in batches. Raise InvalidInputError at the end if there were rows, but no column of the table."""
     seen = set(planned.types)
     count = 0
     for rows in reader.read(planned.request, planned.pieces):

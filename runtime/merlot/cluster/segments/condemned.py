@@ -4,8 +4,8 @@ The deep store has no compare-and-set, so both sides meet here. The cleaner writ
 before it checks, for the last time, whether a record names them. A writer that makes records visible checks the version
 of that node in the same transaction. One of the two always sees the other.
 
-A cleaner may freeze in between, and wake when another cleaner leads. So nobody else pardons the files that it has
-condemned while it may still delete them, and for twice that time.
+A cleaner may freeze in between, and wake when another cleaner leads. So other cleaners pardon the files that it has
+condemned only after PARDON_MS: twice the time in which it may delete them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,29 @@ from merlot.uris import canonical
 DELETE_MS = 300_000
 """Time for which a cleaner deletes files after it has condemned them; then it condemns them anew."""
 PARDON_MS = 2 * DELETE_MS
-"""Time after which others may pardon: their clocks run at most twice as fast (`controller.cleaning.sure_time`)."""
+"""Time after a condemnation at which other cleaners may pardon: their clocks run at most twice as fast
+(`controller.cleaning.sure_time`)."""
 
 
 class FileCondemnedError(UnavailableError):
-    """A file to publish has the name of a removed segment's, which may be being deleted. Once the file is pardoned,
-    publish it if it still exists, else upload it again."""
+    """Raised if a file to publish has the name of a removed segment's file, which a cleaner may be deleting now. Once
+    it is pardoned, publish the file if it still exists, else upload it again."""
 
 
 def condemn(metastore: Metastore, table: TableName, urls: Collection[str], *, by: str, now_ms: int) -> None:
-    """Condemn files: no record can name them, nor those condemned before, until they are pardoned.
+    """Condemn files, in addition to those condemned before: no record can name any of them until they are pardoned.
 
     Raise ConflictError while another cleaner may be deleting files of the table."""
     record, version = _read(metastore, table)
     if record.urls and not _may_pardon(record, by, now_ms):
         raise ConflictError(f"another cleaner may be deleting files table={table} cleaner={record.by}")
-    both = tuple(dict.fromkeys((*record.urls, *urls)))
-    metastore.put(paths.condemned(table), CondemnedRecord(urls=both, by=by, at_ms=now_ms).to_bytes(), version)
+    all_urls = tuple(dict.fromkeys((*record.urls, *urls)))
+    metastore.put(paths.condemned(table), CondemnedRecord(urls=all_urls, by=by, at_ms=now_ms).to_bytes(), version)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """When something was done, by a process's two clocks."""
+    """Time by the wall clock and the monotonic clock of a process."""
 
     wall_ms: int
     monotonic_s: float
@@ -57,18 +58,19 @@ class ClockReading:
 
 
 def check_may_delete(condemned: ClockReading, now: ClockReading) -> None:
-    """Raise ConflictError, before each deletion, if the cleaner was busy or frozen for so long that others may pardon.
+    """Raise ConflictError if the condemnation is older than DELETE_MS, because the cleaner was busy or frozen: others
+    may pardon soon. Called before each deletion.
 
-    Both clocks must show that it was not: the wall clock may have jumped, the monotonic one stands still while a
-    machine sleeps."""
+    Both clocks must show that it is not older: the wall clock may have jumped, and the monotonic one stands still while
+    a machine sleeps."""
     passed_ms = (now.wall_ms - condemned.wall_ms, round((now.monotonic_s - condemned.monotonic_s) * 1000))
     if not all(0 <= passed <= DELETE_MS for passed in passed_ms):
         raise ConflictError(f"files were condemned too long ago to be deleted now seconds={DELETE_MS // 1000}")
 
 
 def pardon(metastore: Metastore, table: TableName, *, by: str, now_ms: int) -> None:
-    """Pardon all files, after their deletion: the same names may be used again. Files that another cleaner condemned a
-    short time ago stay condemned."""
+    """Pardon all files, after their deletion: the same names may be used again. Files that another cleaner condemned
+    less than PARDON_MS ago stay condemned."""
     if metastore.get(paths.condemned(table)) is None:
         return
     record, version = _read(metastore, table)
@@ -85,11 +87,11 @@ def guard(metastore: Metastore, table: TableName, urls: Collection[str]) -> Chec
     condemned."""
     record, version = _read(metastore, table)
     condemned = set(map(canonical, record.urls))
-    taken = sorted(url for url in set(urls) if canonical(url) in condemned)
-    if taken:
+    refused = sorted(url for url in set(urls) if canonical(url) in condemned)
+    if refused:
         raise FileCondemnedError(
             "file of a removed segment is being deleted, publish in a minute, and upload it again if it is gone then "
-            f"table={table} files={taken[:3]}"
+            f"table={table} files={refused[:3]}"
         )
     return Check(paths.condemned(table), version)
 

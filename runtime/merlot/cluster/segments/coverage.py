@@ -1,9 +1,9 @@
 """Compare what a publish removes with what it adds, and refuse to remove rows by accident. Pure.
 
-A new version of a segment replaces the old one, since both bear the name of their day and partition. A push of the
-afternoon after the morning of the same day would thus lose the morning. So a new version is accepted only if it reaches
+A new version of a segment replaces the old one, since both bear the name of their day and partition. A push of a
+day's afternoon would thus remove its morning, if that was pushed before. So a new version is accepted only if it reaches
 as far in time, has at least as many rows, and comes from the same source. The parts of one day are judged together,
-however it is divided (`families`). A request may state that the old rows shall go: by push type REFRESH, by the names
+however it is divided (`Family`). A request may state that the old rows are to go: by push type REFRESH, by the names
 that it replaces, or by `replace_rows`. A request without rows can state it by `replace_rows` alone.
 """
 
@@ -22,7 +22,7 @@ FLAG = "--replace-rows, or replaceRows in the manifest's batch source,"
 
 
 class UncoveredError(InvalidInputError):
-    """A request would remove rows that it does not hold, without stating so."""
+    """Raised if a request would remove rows that it does not hold, without stating so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class RowCounts:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Segments of the same rows, such as a day's: one segment, or all its parts."""
+    """Segments that are judged together, such as those of a day: one segment, or all its parts."""
 
     segments: Sequence[SegmentRecord]
 
@@ -83,7 +83,7 @@ class Family:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """First and last instant; None if some segment has none."""
+        """First and last instant; None if there are no segments, or one has no times."""
         first = [segment.start_time_ms for segment in self.segments if segment.start_time_ms is not None]
         last = [segment.newest_ms for segment in self.segments if segment.newest_ms is not None]
         is_known = self.segments and len(first) == len(last) == len(self.segments)
@@ -94,8 +94,8 @@ class Family:
         between = "" if times is None else f", {instant_text(times[0])} to {instant_text(times[1])}"
         sources = sorted(source for source in self.sources if source)
         parts = f" in {len(self.segments)} segments" if len(self.segments) > 1 else ""
-        whence = f", of {' and '.join(sources)}" if sources else ""
-        return f"{self.rows} rows{parts}{between}{whence}"
+        origin = f", of {' and '.join(sources)}" if sources else ""
+        return f"{self.rows} rows{parts}{between}{origin}"
 
 
 def covers(new: Family, old: Family, staying: Family) -> bool:
@@ -113,10 +113,10 @@ def check(
     staying: Sequence[SegmentRecord] = (),
     together: Mapping[str, str] | None = None,
 ) -> None:
-    """Raise UncoveredError if rows would go without a statement of the request.
+    """Raise UncoveredError if the request would remove rows without stating so.
 
-    `declared`: names that the request replaces; `replaces_all`: it replaces the whole table; `staying`: other segments
-    of the same families; `together`: name of the family by segment name, for segments that are judged as one family
+    `num_records`: number of segments in the request; `declared`: names that the request replaces; `replaces_all`: it
+    replaces the whole table; `staying`: other segments of the same families; `together`: name of the family by segment name, for segments that are judged as one family
     (`Partitionings.together`)."""
     if not num_records and effect.removed:
         raise UncoveredError(
@@ -131,17 +131,17 @@ def check(
         for records in ((*effect.replaced.values(), *effect.removed), effect.added, staying)
     )
     nothing = Family(())
-    partial = [
+    lacking = [
         f"{name}: {old} -> {added.get(name, nothing)}"
         for name, old in sorted(gone.items())
         if not declared.issuperset(segment.name for segment in old.segments)
         and not covers(added.get(name, nothing), old, others.get(name, nothing))
     ]
-    if partial:
-        more = f" and {len(partial) - SHOWN} more" if len(partial) > SHOWN else ""
+    if lacking:
+        more = f" and {len(lacking) - SHOWN} more" if len(lacking) > SHOWN else ""
         raise UncoveredError(
-            f"the batch would replace rows that it may not hold segments={len(partial)}: "
-            f"{'; '.join(partial[:SHOWN])}{more}; nothing was published; publish all rows of these days in one batch, "
+            f"the batch would replace rows that it may not hold segments={len(lacking)}: "
+            f"{'; '.join(lacking[:SHOWN])}{more}; nothing was published; publish all rows of these days in one batch, "
             f"or, if the old ones shall go, say so: {FLAG} allows it"
         )
 

@@ -1,4 +1,4 @@
-"""Schemas of what the controller's endpoints take and answer, for the OpenAPI document."""
+"""Schemas of the requests and responses of the controller's endpoints, for the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -69,13 +69,15 @@ INSTANCE: Final = record(
         "version": TEXT,
     }
 )
-_OF_HALF: Final = array(record({"tableType": TEXT, "instances": NAMES}))
-TABLE_INSTANCES: Final = record({"tableName": TEXT, "brokers": _OF_HALF, "server": _OF_HALF})
+_INSTANCES_BY_TYPE: Final = array(record({"tableType": TEXT, "instances": NAMES}))
+TABLE_INSTANCES: Final = record({"tableName": TEXT, "brokers": _INSTANCES_BY_TYPE, "server": _INSTANCES_BY_TYPE})
 _SIZES: Final = {"reportedSizeInBytes": WHOLE, "estimatedSizeInBytes": WHOLE, "reportedSizePerReplicaInBytes": WHOLE}
-_HALF_SIZE: Final = nullable(
+_TYPED_TABLE_SIZE: Final = nullable(
     record({**_SIZES, "missingSegments": WHOLE, "segments": by_name(record({"reportedSizeInBytes": WHOLE}))})
 )
-SIZE: Final = record({"tableName": TEXT, **_SIZES, "offlineSegments": _HALF_SIZE, "realtimeSegments": _HALF_SIZE})
+SIZE: Final = record(
+    {"tableName": TEXT, **_SIZES, "offlineSegments": _TYPED_TABLE_SIZE, "realtimeSegments": _TYPED_TABLE_SIZE}
+)
 METADATA: Final = record(
     {
         "tableName": TEXT,
@@ -125,7 +127,7 @@ SEGMENT: Final = record(
         "errors": by_name(TEXT),
     }
 )
-"""Answer that also has the members of the segment's record."""
+"""Answer about a segment. It also has the members of the segment's record, which are not listed here."""
 BY_HALF: Final = array(by_name(NAMES))
 STATES_BY_HALF: Final = by_name(nullable(by_name(by_name(TEXT))))
 PUBLISHED: Final = record(

@@ -1,4 +1,5 @@
-"""Placement of partitions that one server answers for as a whole: all segments of each are on the same servers. Pure.
+"""Placement of partitions that a server must answer as a whole: all segments of a partition are on the same servers.
+Pure.
 
 A partition moves as a whole: the new server loads and consumes all of it before the old one lets any of it go. So at
 every step of a move some server has all of the partition.
@@ -19,14 +20,15 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True)
 class GroupedPlacement:
-    """Changed servers of segments that belong to partitions. `names` are all segments that do."""
+    """Servers of the segments whose servers change. `names`: all segments that belong to partitions, changed or not."""
 
     names: Set[str]
     changes: Mapping[str, tuple[InstanceId, ...]]
 
 
 def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
-    """Return the next step of every partition, open segments included. Partitions are spread evenly."""
+    """Return the next step of every partition's placement, open segments included. Partitions are spread evenly, unless
+    `situation.balance` is False."""
     groups = partition_groups(view.segments.values())
     current = {label: _servers_of(view, names) for label, names in groups.items()}
     spec = situation.spec
@@ -34,11 +36,11 @@ def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
     changes: dict[str, tuple[InstanceId, ...]] = {}
     for label, names in groups.items():
         wanted = target.get(label, current[label])
-        is_whole = all(_have(view, name, wanted, situation) for name in names)
+        is_loaded = all(_is_on_all(view, name, wanted, situation) for name in names)
         for name in names:
             current_servers = view.servers_of(name)
             stepped = step(view.segments[name].key, current_servers, wanted, situation)
-            if not is_whole:
+            if not is_loaded:
                 stepped = tuple(sorted({*stepped, *_staying(current_servers, situation)}))
             if stepped != current_servers:
                 changes[name] = stepped
@@ -47,12 +49,12 @@ def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
 
 def _servers_of(view: TableView, names: Sequence[str]) -> tuple[InstanceId, ...]:
     """Return the servers of a partition: those of its open segment, else those that hold most of its segments."""
-    opened = [name for name in names if view.segments[name].is_open]
-    counts = Counter(view.servers_of(name) for name in opened or names if view.servers_of(name))
+    open_names = [name for name in names if view.segments[name].is_open]
+    counts = Counter(view.servers_of(name) for name in open_names or names if view.servers_of(name))
     return max(counts, key=lambda servers: (counts[servers], servers), default=())
 
 
-def _have(view: TableView, name: str, wanted: Sequence[InstanceId], situation: Situation) -> bool:
+def _is_on_all(view: TableView, name: str, wanted: Sequence[InstanceId], situation: Situation) -> bool:
     key = view.segments[name].key
     return all(has(situation, server, key) for server in wanted if server in situation.servers.live)
 

@@ -22,7 +22,7 @@ from merlot_spark import quickstart_data as data
 
 NUM_PARTITIONS: Final = 2
 FLUSH_ROWS: Final = 20_000
-QUESTION: Final = "SELECT count(*), max(emitted_ms), count(DISTINCT carrier) FROM flight_events"
+QUERY: Final = "SELECT count(*), max(emitted_ms), count(DISTINCT carrier) FROM flight_events"
 COLUMNS: Final = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "arr_delay", "distance")
 
 MANIFEST: Final = """
@@ -50,7 +50,7 @@ spec:
 
 
 def events(flights: Path) -> Iterator[dict[str, Any]]:
-    """Yield the flights of a day by their scheduled departure, for ever: each round is a day later."""
+    """Yield the flights of a day by the hour of their scheduled departure, endlessly: each round is a day later."""
     table = pq.read_table(flights, filters=[("month", "=", 1), ("day", "=", 1)], columns=["time_hour", *COLUMNS])
     rows = table.sort_by("time_hour").to_pylist()
     day = 0
@@ -61,7 +61,7 @@ def events(flights: Path) -> Iterator[dict[str, Any]]:
 
 
 class DayProducer(demo.Producer):
-    """Writer of events into the files of the topic."""
+    """Writer of events into the files of the topic, with the time at which each was written."""
 
     def __init__(self, topic: Path, flights: Path, rate: int) -> None:
         super().__init__(rate)
@@ -84,10 +84,10 @@ class DayProducer(demo.Producer):
 
 
 class FlightEvents(demo.Play):
-    """Demo that checks that each event is answered once."""
+    """Demo that checks at its end that queries count as many rows as events were written."""
 
     def __init__(self, folder: Path, topic: Path, rate: int, seconds: float) -> None:
-        """`seconds`: how long to play."""
+        """`seconds`: duration of the demo."""
         self.manifests = MANIFEST.format(topic=topic, rows=FLUSH_ROWS).encode()
         self.topic = topic
         self.producer = DayProducer(topic, data.flights_file(folder), rate)
@@ -97,7 +97,7 @@ class FlightEvents(demo.Play):
         return seconds >= self._seconds
 
     def view(self, client: demo.NodeClient, seconds: float) -> View:
-        row = client.row(QUESTION) or [0, 0, 0]
+        row = client.row(QUERY) or [0, 0, 0]
         newest = f"the newest {time.time_ns() / 1e6 - row[1]:.0f} ms old" if row[0] else "none yet"
         stream = client.call("/tables/flight_events/stream")
         segments = client.call("/segments/flight_events/metadata")
@@ -121,7 +121,7 @@ class FlightEvents(demo.Play):
         return shown
 
     def check(self, client: demo.NodeClient) -> tuple[bool, str]:
-        row = client.row(QUESTION) or [0]
+        row = client.row(QUERY) or [0]
         text = f"{self.producer.num_written:,} events written, {row[0]:,} rows answered"
         return row[0] == self.producer.num_written, text
 

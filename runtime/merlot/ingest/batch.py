@@ -80,7 +80,8 @@ EVERYTHING = RowSelection()
 
 def beside(stretch: RowSelection, table: Table, source: BatchIngestion | None) -> RowSelection:
     """Return the selection with the source's name as its suffix, if the table is an upsert table, the source has a
-    name, and there is no suffix yet. So rows replace those of other sources by their keys, not a whole day of theirs."""
+    name, and there is no suffix yet. So rows replace those of other sources by their keys, not a whole day of
+    theirs."""
     is_own = table.spec.upsert is not None and source is not None and source.name != UNNAMED
     if source is None or not is_own or stretch.name_suffix:
         return stretch

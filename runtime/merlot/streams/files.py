@@ -1,14 +1,16 @@
 """A folder of text files that grow, as a stream: each line is a message. No broker is needed.
 
-Partitions are the folder's subfolders with numbers as names (`0`, `1`, …), or else the folder itself is partition 0.
-A partition's files are in the order of the number that their names end with before the ending (`trips-0007.jsonl` is 7,
-`trips.jsonl` is 0; it has up to eight digits); a writer that has begun a file writes no more to those before it. Names
-that begin with `.` or `_` are skipped. Links are followed, to files below the folders that streams may read.
+Partitions are the folder's subfolders with numbers as names (`0`, `1`, …). If there are none, the folder itself is
+partition 0.
+A partition's files are in the order of their numbers. A file's number is the last part of its name before the extension
+(`trips-0007.jsonl` is 7, `trips.jsonl` is 0) and has up to eight digits. A writer that has begun a file writes no more
+to the files before it. Names that begin with `.` or `_` are skipped. Links are followed if they lead to files below the
+folders that streams may read.
 
-An offset is where a line begins: the file's number × 2^36 + the byte within it. Bytes let a reader find the line again
-without counting; the number is needed since files before it may be deleted.
+An offset tells where a line begins: the file's number × 2^36 + the position of a byte within the file. By the byte, a
+reader finds the line without counting lines. The number is needed since earlier files may be deleted.
 
-A line is read once it has its line break, or once there is a next file. Lines without text are no messages.
+A line is read once it has its line break, or once there is a next file. Blank lines are not messages.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ FILE_BITS = 36
 MAX_NUMBER = 99_999_999
 CHUNK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
-"""Longest line. A longer line is cut, so that it is a bad message and not the end of the partition."""
-_POSITION = (1 << FILE_BITS) - 1
+"""Size of the longest line. A longer line is truncated: it is then one bad message, and the partition goes on."""
+_POSITION_MASK = (1 << FILE_BITS) - 1
 LOOK_S = 0.002
 """Seconds between two checks for new lines, at first."""
 LONGEST_LOOK_S = 0.016
 """Longest pause between checks while no lines come: 64 partitions that checked every 2 ms left a core no time for
 rows."""
-_BREAK = ord("\n")
-_IS_BLANK = np.isin(np.arange(256), list(b" \t\n\r\x0b\f"))
+_LINE_BREAK = ord("\n")
+_IS_SPACE = np.isin(np.arange(256), list(b" \t\n\r\x0b\f"))
 _NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
 
 
@@ -56,15 +58,15 @@ class FilesStream:
         self._root = Path(settings.topic)
 
     def identity(self) -> str:
-        """Return nothing: a folder that is filled anew is recognized by files that are gone, or have shrunk."""
+        """Return an empty text: a folder that is filled anew is recognized by files that are gone, or have shrunk."""
         return ""
 
     def partitions(self) -> Sequence[int]:
-        """Return the numbers of the subfolders, or 0."""
+        """Return the numbers of the subfolders, ascending; only 0 if no subfolder has a number as its name."""
         return sorted(self._folders())
 
     def offsets(self, partition: int) -> OffsetRange:
-        """Return the range from the first line of the first file up to where an unfinished last line begins."""
+        """Return the offsets from the first line of the first file up to the end of the last whole line."""
         return _available(_files(self._folder(partition), self._allowed))
 
     def offset_at(self, partition: int, time_ms: int) -> int:
@@ -104,7 +106,7 @@ class FilesReader:
         self._next = start
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
-        """Return lines from where the last poll ended, of one file."""
+        """Return the next lines, all from one file; none if `timeout_s` passes first."""
         deadline = time.monotonic() + timeout_s
         wait_s = LOOK_S
         while True:
@@ -113,7 +115,7 @@ class FilesReader:
             if len(lines.texts) or time.monotonic() >= deadline:
                 return Messages(
                     values=lines.texts,
-                    offsets=lines.starts + (begin & ~_POSITION),
+                    offsets=lines.starts + (begin & ~_POSITION_MASK),
                     timestamps_ms=np.full(len(lines.texts), -1, dtype=np.int64),
                     next_offset=self._next,
                 )
@@ -130,9 +132,9 @@ class FilesReader:
 
     def _take(self, max_messages: int) -> _Lines:
         """Return the next lines of the current file, and move on past them, or to the next file."""
-        # Files before lines: a file that has a next one is no longer written to.
+        # List the files before reading lines: a file with a successor is no longer written to, so its end is final.
         files = _files(self._folder, self._allowed)
-        number, position = self._next >> FILE_BITS, self._next & _POSITION
+        number, position = self._next >> FILE_BITS, self._next & _POSITION_MASK
         later = [other for other in files if other > number]
         if number not in files:
             if position or not (later or self._next == 0):
@@ -146,7 +148,7 @@ class FilesReader:
         return lines
 
     def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> _Lines:
-        position = self._next & _POSITION
+        position = self._next & _POSITION_MASK
         try:
             with _opened(files[number]) as file:
                 if position > file.seek(0, os.SEEK_END):
@@ -161,7 +163,7 @@ class FilesReader:
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Lines of a file, and the bytes within it where they begin; `used` includes blank ones."""
+    """Lines of a file, and the bytes within it where they begin. `used`: number of bytes read, blank lines included."""
 
     texts: pa.LargeBinaryArray
     starts: npt.NDArray[np.int64]
@@ -172,7 +174,8 @@ _NO_LINES = _Lines(pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64),
 
 
 def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) -> _Lines:
-    """Return whole lines from the file's position on: a chunk, or one long line."""
+    """Return whole lines from the file's position on: those of a chunk, or one long line. `is_final`: nothing more will
+    be written, so the last line may lack its line break."""
     data = file.read(CHUNK_BYTES)
     end = data.rfind(b"\n") + 1
     while not end and (more := file.read(max(len(data), CHUNK_BYTES))):
@@ -185,9 +188,9 @@ def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) 
         if not is_final or not data:
             return _NO_LINES
         used, end, data = len(data), len(data) + 1, data + b"\n"
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == _BREAK).astype(np.int64)
+    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == _LINE_BREAK).astype(np.int64)
     starts = np.concatenate([[0], breaks[:-1] + 1])
-    rows = _rows(data, starts, breaks, max_messages + 1)
+    rows = _lines_with_text(data, starts, breaks, max_messages + 1)
     if len(rows) > max_messages:
         used = int(starts[rows[max_messages]])
         rows = rows[:max_messages]
@@ -199,27 +202,28 @@ def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) 
     return _Lines(pa.array(texts, pa.large_binary()), starts[rows] + position, used)
 
 
-def _rows(
+def _lines_with_text(
     data: bytes, starts: npt.NDArray[np.int64], breaks: npt.NDArray[np.int64], at_most: int
 ) -> npt.NDArray[np.int64]:
-    """Return the first lines with text. Only lines that begin with a blank are read whole."""
+    """Return the numbers of the first `at_most` lines with text. Only lines that begin with white space are read
+    whole."""
     # An empty line begins with its own line break.
-    is_doubtful = _IS_BLANK[np.frombuffer(data, np.uint8)[starts]]
+    is_doubtful = _IS_SPACE[np.frombuffer(data, np.uint8)[starts]]
     for row in np.flatnonzero(is_doubtful):
         is_doubtful[row] = not data[starts[row] : breaks[row]].strip()
     return np.flatnonzero(~is_doubtful)[:at_most]
 
 
 def _joined(data: bytes, breaks: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """Return all lines, without their breaks; three times as fast as an object for each."""
+    """Return all lines without their breaks; three times as fast as with a Python object per line."""
     offsets = np.concatenate([[0], breaks - np.arange(len(breaks))])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
     return pa.Array.from_buffers(pa.large_binary(), len(breaks), buffers)
 
 
 def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_final: bool) -> _Lines:
-    """Return the beginning of a line that is longer than any may be, as one message; nothing before it has its line
-    break."""
+    """Return the beginning of a line that is longer than MAX_LINE_BYTES, as one message. The line begins with `data`,
+    which has no line break; `more` follows it in the file."""
     used = len(data)
     while b"\n" not in more:
         used += len(more)
@@ -237,7 +241,7 @@ def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_fin
 
 def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:
     """Return the files of a partition by their numbers, ascending; raise PlaceNotAllowedError if one of them, or the
-    folder, has become a link that leads out of the folders that are allowed."""
+    folder, has become a link that leads out of the allowed folders."""
     files: dict[int, Path] = {}
     folder = allowed.resolved(folder)
     try:

@@ -13,7 +13,8 @@ NUM_PARTITIONS = 2
 
 
 def hybrid_text(folder: Path, *, selector: str = "balanced", replication: int = 1) -> str:
-    """Return the manifest. Segments of the stream hold less than a day of a partition, and none begins at midnight."""
+    """Return the manifest. A segment of the stream has 70 rows, more than the 50 of a partition's day, so segments
+    rarely begin with a day."""
     return f"""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -36,12 +37,12 @@ spec:
 
 
 def hybrid_manifest(folder: Path, *, selector: str = "balanced", replication: int = 1) -> Table:
-    """Return the table."""
+    """Return the manifest of `hybrid_text` as a model."""
     return load_tables(hybrid_text(folder, selector=selector, replication=replication))[0]
 
 
 class OrderFiles:
-    """Writer of the orders of days to the files of a folder; orders alternate between its partitions."""
+    """Writer of orders, day by day, to the files of a folder. The rows of a day alternate between its partitions."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -1,7 +1,8 @@
-"""Log of a partition's last rows, from which its valid docs as of a slightly earlier row can be restored.
+"""Undo log of a partition's last rows, from which its valid docs as of a slightly earlier row can be restored.
 
-Replicas agree on a segment's end when rows behind it may have come already. The effects of these rows are undone then:
-the bits as of the end are a function of the stream, on every replica. Rows are remembered for as long as that takes.
+When replicas agree on a segment's end, they may have consumed rows behind it already. The effects of these rows are
+then undone, so that on every replica the bits as of the end are a function of the stream. Rows are remembered for as
+long as that takes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from merlot.upsert.valid_docs import Bits, SegmentDocs, ValidDocsView
 Longs = NDArray[np.int64]
 
 REMEMBERED_ROWS: Final = 1 << 19
-"""Rows that are remembered, 16 bytes each: more than are consumed while replicas agree on an end."""
+"""Number of rows that are remembered, 16 bytes each: more than are consumed while replicas agree on an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,9 @@ class Traced:
     segment: int
     first_doc: int
     replaced: Longs
-    """Place of the row that each row replaced, in the present numbering; 0: none."""
+    """Place (`kernels.upsert`) of the row that each row replaced; 0: none. `move_tail` renumbers places."""
     before: Longs
-    """Largest comparison value before each row."""
+    """Largest comparison value of the partition before each row."""
 
     def __len__(self) -> int:
         return len(self.replaced)
@@ -52,7 +53,7 @@ class Trace:
         self._num_rows = 0
 
     def add(self, batch: Traced) -> None:
-        """Remember a batch and forget old ones."""
+        """Remember a batch. Forget the oldest batches as long as REMEMBERED_ROWS rows are left."""
         if not len(batch):
             return
         self._batches.append(batch)
@@ -86,26 +87,27 @@ class Trace:
         return batches if sum(map(len, batches)) == stop - doc else None
 
 
-def undone(cut: ValidDocsView, segment: int, num_docs: int, tail: list[Traced]) -> ValidDocsView:
-    """Return the valid docs before the rows of a tail, when `segment` had `num_docs` docs."""
-    segments = dict(cut.segments)
+def undone(view: ValidDocsView, segment: int, num_docs: int, tail: list[Traced]) -> ValidDocsView:
+    """Return the valid docs as they were before the rows of `tail`, when `segment` had `num_docs` docs."""
+    segments = dict(view.segments)
     current = segments.get(segment, SegmentDocs())
-    segments[segment] = SegmentDocs(_without(current.live, num_docs), _without(current.tombstones, num_docs))
+    segments[segment] = SegmentDocs(_truncated(current.live, num_docs), _truncated(current.tombstones, num_docs))
     places = np.concatenate([batch.replaced for batch in tail])
     places = places[places != 0]
     numbers, docs, deleted = places >> 32 & MAX_SEGMENT, places & 0xFFFFFFFF, places & DELETED != 0
-    back = ~((numbers == segment) & (docs >= num_docs))
-    for number in np.unique(numbers[back]).tolist():
+    is_restored = ~((numbers == segment) & (docs >= num_docs))
+    for number in np.unique(numbers[is_restored]).tolist():
         if number in segments:
-            mine = back & (numbers == number)
+            in_segment = is_restored & (numbers == number)
             old = segments[number]
             segments[number] = SegmentDocs(
-                old.live.changed(docs[mine & ~deleted], to=True), old.tombstones.changed(docs[mine & deleted], to=True)
+                old.live.changed(docs[in_segment & ~deleted], to=True),
+                old.tombstones.changed(docs[in_segment & deleted], to=True),
             )
     return ValidDocsView(segments)
 
 
-def _without(bits: Bits, num_docs: int) -> Bits:
+def _truncated(bits: Bits, num_docs: int) -> Bits:
     docs = bits.docs()
     return bits.changed(docs[docs >= num_docs], to=False)
 

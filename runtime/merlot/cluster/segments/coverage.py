@@ -1,10 +1,10 @@
 """Compare what a publish removes with what it adds, and refuse to remove rows by accident. Pure.
 
 A new version of a segment replaces the old one, since both bear the name of their day and partition. A push of a
-day's afternoon would thus remove its morning, if that was pushed before. So a new version is accepted only if it reaches
-as far in time, has at least as many rows, and comes from the same source. The parts of one day are judged together,
-however it is divided (`Family`). A request may state that the old rows are to go: by push type REFRESH, by the names
-that it replaces, or by `replace_rows`. A request without rows can state it by `replace_rows` alone.
+day's afternoon would thus remove its morning, if that was pushed before. So a new version is accepted only if it
+reaches as far in time, has at least as many rows, and comes from the same source. The parts of one day are judged
+together, however it is divided (`Family`). A request may state that the old rows are to go: by push type REFRESH, by
+the names that it replaces, or by `replace_rows`. A request without rows can state it by `replace_rows` alone.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def check(
     """Raise UncoveredError if the request would remove rows without stating so.
 
     `num_records`: number of segments in the request; `declared`: names that the request replaces; `replaces_all`: it
-    replaces the whole table; `staying`: other segments of the same families; `together`: name of the family by segment name, for segments that are judged as one family
-    (`Partitionings.together`)."""
+    replaces the whole table; `staying`: other segments of the same families; `together`: name of the family by
+    segment name, for segments that are judged as one family (`Partitionings.together`)."""
     if not num_records and effect.removed:
         raise UncoveredError(
             f"a batch without rows would remove {len(effect.removed)} segments with "

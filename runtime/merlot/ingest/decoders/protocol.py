@@ -24,7 +24,7 @@ class Decoded:
     messages: NDArray[np.int64]
     """Message that each row is from, by its position in the batch."""
     bad: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
-    """Messages without rows, by reason."""
+    """Positions of messages without rows, by reason."""
     rest: int | None = None
     """First message that is not decoded yet, because the rows would take too much memory; only in the last piece."""
 
@@ -33,9 +33,10 @@ class Decoder(Protocol):
     """Decoder of messages of one form; used by one thread."""
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """Return the rows of messages, none of which is null, in pieces: a column has one type in each. Messages are
-        identified by their positions in `values`. At least the first message is decoded, and the others up to
-        `Decoded.rest`, the same ones each time. Raises UnavailableError if a schema registry does not answer."""
+        """Return the rows of messages in pieces; a column has one type in each piece. No message is null.
+
+        Messages are identified by their positions in `values`. At least the first message is decoded, and the others up
+        to `Decoded.rest`, the same ones each time. Raise UnavailableError if a schema registry does not answer."""
         ...
 
 
@@ -46,11 +47,11 @@ class Wanted:
     columns: Mapping[str, bool]
     """Names; True for those that may hold a list."""
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
-    """Types in which values may be given, where that says the same as their text."""
+    """Types in which values may be returned instead of as text, where both mean the same."""
     as_json: frozenset[str] = frozenset()
-    """Names of values that are wanted as JSON (`ingest.message_values.JSON`) where they may be of several types."""
+    """Names of fields that are returned as JSON (`ingest.message_values.JSON`) if they may be of several types."""
     names: tuple[str, ...]
-    """Names of all columns of the table, in order, which are those of a CSV message unless others are declared."""
+    """Names of all columns of the table, in order. A CSV message has these columns unless others are declared."""
 
 
 def split_good(bad: NDArray[np.int64], num_messages: int) -> tuple[NDArray[np.int64], Mapping[str, NDArray[np.int64]]]:
@@ -61,9 +62,9 @@ def split_good(bad: NDArray[np.int64], num_messages: int) -> tuple[NDArray[np.in
 
 
 def bytes_of(values: pa.LargeBinaryArray) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of messages, and where each begins: message i is data[starts[i]:starts[i + 1]]."""
+    """Return the bytes of messages, and the position where each begins: message i is data[starts[i]:starts[i + 1]]."""
     _, offsets, payloads = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset : values.offset + len(values) + 1]
     data = np.frombuffer(payloads, np.uint8) if payloads is not None else np.zeros(0, np.uint8)
-    # Arrow's buffers may be writable, and numba tells the two apart.
+    # Arrow's buffers may be writable, and numba compiles a kernel separately for writable arrays.
     return read_only(data), read_only(starts)

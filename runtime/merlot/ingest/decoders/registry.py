@@ -1,5 +1,5 @@
-"""Client of a schema registry over HTTP, with Confluent's protocol. A schema never changes, so each is requested
-once.
+"""Client of a schema registry over HTTP, with Confluent's protocol. A schema never changes, so callers keep
+it: nothing is cached here.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from merlot.errors import UnavailableError
 from merlot.streams.protocol import StreamAccessError
 
 USER_INFO: Final = "basic.auth.user.info"
-ASK_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
 MAX_SCHEMA_BYTES: Final = 16 << 20
 
 
 class _SameHost(urllib.request.HTTPRedirectHandler):
-    """Handler that follows no redirect to another host: credentials and the list of allowed hosts are not meant for
-    it."""
+    """Handler that refuses redirects to another scheme, host or port: the credentials are not meant for it, and it may
+    not be an allowed host."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -37,21 +37,21 @@ _OPENER: Final = urllib.request.build_opener(_SameHost)
 
 
 class SchemaRegistry:
-    """Schemas by number."""
+    """Client that gets schemas by their ids."""
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         self._url = url.rstrip("/")
-        user = properties.get(USER_INFO)
-        token = base64.b64encode(user.encode()).decode() if user else None
+        user_info = properties.get(USER_INFO)
+        credentials = base64.b64encode(user_info.encode()).decode() if user_info else None
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-        self._headers |= {"Authorization": f"Basic {token}"} if token else {}
+        self._headers |= {"Authorization": f"Basic {credentials}"} if credentials else {}
 
     def schema(self, number: int) -> str | None:
-        """Return the text of an Avro schema; None if the registry has no schema of that number. Raises UnavailableError
+        """Return the text of an Avro schema; None if the registry has no schema with that id. Raise UnavailableError
         if it does not answer, StreamAccessError if it refuses."""
         request = urllib.request.Request(f"{self._url}/schemas/ids/{number}", headers=self._headers)
         try:
-            with _OPENER.open(request, timeout=ASK_S) as answer:
+            with _OPENER.open(request, timeout=TIMEOUT_S) as answer:
                 content = json.loads(answer.read(MAX_SCHEMA_BYTES))
                 return str(content["schema"])
         except urllib.error.HTTPError as error:

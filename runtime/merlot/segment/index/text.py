@@ -1,6 +1,6 @@
 """Text index: the docs that hold a word, for TEXT_MATCH. FORMAT.md §5.13.
 
-Positions of words are not stored, so a phrase of several words finds candidates, whose texts are read.
+Positions of words are not stored, so a phrase of several words only finds candidates; their texts are then read.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from merlot.tree.nodes import Call, Literal
 
 
 def _wanted(condition: Condition) -> tuple[Wanted, bool]:
-    """Return the words that a condition wants, and whether they decide."""
+    """Return the terms to search for, and whether they decide the condition. If not, the texts of the docs that have
+    them are read."""
     match condition:
         case Phrase(words):
             terms = tuple(exactly(word.encode()) for word in words)
             return (terms[0], True) if len(terms) == 1 else (AllOf(terms), False)
         case Begins(prefix):
-            # No byte of UTF-8 is FF.
+            # UTF-8 has no byte FF, so the bound is above every word with the prefix.
             return TermRange(prefix.encode(), prefix.encode() + b"\xff"), True
         case Either(parts):
             wanted, are_exact = zip(*map(_wanted, parts), strict=True)

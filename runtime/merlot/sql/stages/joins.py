@@ -21,11 +21,12 @@ _KINDS: Final[Mapping[str, JoinKind]] = {
     "ASOF": JoinKind.ASOF,
     **dict.fromkeys(("LEFT ASOF", "ASOF LEFT"), JoinKind.LEFT_ASOF),
 }
-_ORDERED: Final = frozenset({"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"})
+_INEQUALITIES: Final = frozenset({"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal"})
 
 
 def join_kind(join: Join) -> JoinKind:
-    """Return the kind that a join's words name. Raise UnsupportedSqlError if there is none."""
+    """Return the kind that a join's words name. Raise UnsupportedSqlError if there is none, SqlParseError if
+    MATCH_CONDITION is missing or does not belong there."""
     words = join.kind.removeprefix("NATURAL").strip()
     kind = _KINDS.get(words)
     is_asof = kind in (JoinKind.ASOF, JoinKind.LEFT_ASOF)
@@ -37,11 +38,11 @@ def join_kind(join: Join) -> JoinKind:
 
 
 def asof_condition(match: Expr, on: Expr | None, right: str) -> Expr:
-    """Combine ON and MATCH_CONDITION of an ASOF JOIN with relation `right`. Raise SqlValidationError if they do not
-    fit."""
+    """Combine ON and MATCH_CONDITION of an ASOF JOIN whose right side is relation `right`. Raise SqlValidationError if
+    they are not conditions that such a join may have."""
     if on is None:
         raise SqlValidationError("ASOF JOIN needs ON")
-    if not (isinstance(match, Call) and match.function in _ORDERED and _is_between_sides(match, right)):
+    if not (isinstance(match, Call) and match.function in _INEQUALITIES and _is_between_sides(match, right)):
         raise SqlValidationError("MATCH_CONDITION compares the two sides of a join by <, <=, > or >=")
     parts = on.args if isinstance(on, Call) and on.function == "and" else (on,)
     if isinstance(on, Literal) and on.value is True:
@@ -54,4 +55,4 @@ def asof_condition(match: Expr, on: Expr | None, right: str) -> Expr:
 
 def _is_between_sides(comparison: Call, right: str) -> bool:
     owners = [{source_id(column) for column in columns_in(side)} for side in comparison.args]
-    return any(left == {right} and other and right not in other for left, other in (owners, owners[::-1]))
+    return any(one == {right} and other and right not in other for one, other in (owners, owners[::-1]))

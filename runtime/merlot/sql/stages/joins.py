@@ -55,4 +55,4 @@ def asof_condition(match: Expr, on: Expr | None, right: str) -> Expr:
 
 def _is_between_sides(comparison: Call, right: str) -> bool:
     owners = [{source_id(column) for column in columns_in(side)} for side in comparison.args]
-    return any(one == {right} and other and right not in other for one, other in (owners, owners[::-1]))
+    return any(side == {right} and other and right not in other for side, other in (owners, owners[::-1]))

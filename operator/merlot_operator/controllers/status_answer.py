@@ -1,7 +1,8 @@
-"""Shape of a controller's answer, which is checked before anybody reads it. Pure.
+"""Expected shape of a controller's status answer, which is checked before anybody reads it. Pure.
 
-Whoever may create pods in a namespace can answer in its controller's stead, so nothing about an answer is taken for
-granted. Members that are not named here are ignored; those with a question mark may be missing or null.
+A user who may create pods in a namespace can answer in the controller's stead, so nothing about an answer is taken for
+granted. Members that are not named here are ignored. A member whose name ends with a question mark here may be missing
+or null.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BYTES = 64 * 2**20
-"""Largest answer in bytes: that of 10,000 tables on 100 servers each fits."""
+"""Maximum size of an answer in bytes: 6.7 kB for each of 10,000 tables."""
 
 Shape = Any
-"""A type, a mapping of members, `[shape]` for a list, or `Each(shape)` for the values of a mapping."""
+"""A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys, or
+`Range()`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,53 +29,53 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A partition with the first and the last of a range: three numbers."""
+    """Three integers: a partition, the first offset of a range, and the offset after its last."""
 
 
-_COUNT = int
+_INT = int
 _SERVER: Shape = {
     **dict.fromkeys(("live", "draining", "leaving", "drained"), bool),
-    **dict.fromkeys(("revision", "assigned", "loaded"), _COUNT),
+    **dict.fromkeys(("revision", "assigned", "loaded"), _INT),
     "errors": Each(str),
 }
 _PARTITION: Shape = {
-    **dict.fromkeys(("partition", "lagMs"), _COUNT),
+    **dict.fromkeys(("partition", "lagMs"), _INT),
     **dict.fromkeys(("problem?", "error?"), str),
     "state": str,
-    "lag?": _COUNT,
+    "lag?": _INT,
 }
 _STREAM: Shape = {
     **dict.fromkeys(("paused", "looked"), bool),
     **dict.fromkeys(("problem?", "error?"), str),
-    **dict.fromkeys(("partitions", "consumed", "catchingUp", "lag", "lagMs", "bad", "numLost"), _COUNT),
-    "misplaced?": _COUNT,
+    **dict.fromkeys(("partitions", "consumed", "catchingUp", "lag", "lagMs", "bad", "numLost"), _INT),
+    "misplaced?": _INT,
     "worst": [_PARTITION],
     "lost": [Range()],
-    "handingOver": Each(_COUNT),
+    "handingOver": Each(_INT),
 }
 _UPSERT: Shape = {
-    **dict.fromkeys(("revision", "replicas", "inForce", "keys", "valid", "invalid", "expired", "memoryBytes"), _COUNT),
+    **dict.fromkeys(("revision", "replicas", "inForce", "keys", "valid", "invalid", "expired", "memoryBytes"), _INT),
     **dict.fromkeys(("waitsFor", "ttl"), str),
     "behind": [str],
-    "worst?": {"partition": _COUNT, "memoryBytes": _COUNT},
-    "snapshots": {"wanted": bool, "oldestMs?": _COUNT, "missing": _COUNT, "error?": str},
-    "short": [{"server": str, **dict.fromkeys(("limitBytes", "neededBytes", "keysBytes"), _COUNT)}],
+    "worst?": {"partition": _INT, "memoryBytes": _INT},
+    "snapshots": {"wanted": bool, "oldestMs?": _INT, "missing": _INT, "error?": str},
+    "short": [{"server": str, **dict.fromkeys(("limitBytes", "neededBytes", "keysBytes"), _INT)}],
     "backfill?": {
         **dict.fromkeys(("name", "step", "message"), str),
-        **dict.fromkeys(("number", "steps", "sinceMs"), _COUNT),
+        **dict.fromkeys(("number", "steps", "sinceMs"), _INT),
         **dict.fromkeys(("cancelled", "waitsForMemory"), bool),
     },
     "compaction?": {
-        **dict.fromkeys(("rewritten", "removed", "merged?", "rowsRemoved", "failing"), _COUNT),
+        **dict.fromkeys(("rewritten", "removed", "merged?", "rowsRemoved", "failing"), _INT),
         "suspended": bool,
         "error": str,
     },
 }
-_INDEXES: Shape = {**dict.fromkeys(("wanted", "built", "leftOut"), _COUNT), "looking": [str], "problem": str}
+_INDEXES: Shape = {**dict.fromkeys(("wanted", "built", "leftOut"), _INT), "looking": [str], "problem": str}
 _TABLE: Shape = {
-    **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _COUNT),
-    **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _COUNT),
-    **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _COUNT),
+    **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _INT),
+    **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _INT),
+    **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _INT),
     "storeProblem?": str,
     "metastoreLost?": str,
     "unconfirmed?": bool,
@@ -82,25 +84,25 @@ _TABLE: Shape = {
     "stream?": _STREAM,
     "upsert?": _UPSERT,
     "indexes?": _INDEXES,
-    "brokers": Each({"revision": _COUNT, "problems?": [str]}),
+    "brokers": Each({"revision": _INT, "problems?": [str]}),
 }
 _LEVEL: Shape = {
     **dict.fromkeys(("name", "state"), str),
     "lastError?": str,
-    **dict.fromkeys(("delay?", "watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _COUNT),
-    **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksPoisoned?"), _COUNT),
+    **dict.fromkeys(("delay?", "watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _INT),
+    **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksPoisoned?"), _INT),
 }
 _RUN: Shape = {
     **dict.fromkeys(("id", "outcome"), str),
     **dict.fromkeys(("level?", "error?"), str),
-    **dict.fromkeys(("startedMs?", "endedMs?", "attempts?"), _COUNT),
-    **{f"{what}{when}?": _COUNT for what in ("segments", "rows", "bytes") for when in ("Before", "After")},
-    "windows?": [[_COUNT]],
+    **dict.fromkeys(("startedMs?", "endedMs?", "attempts?"), _INT),
+    **{f"{what}{when}?": _INT for what in ("segments", "rows", "bytes") for when in ("Before", "After")},
+    "windows?": [[_INT]],
 }
 _ROLLUP: Shape = {
     "state": str,
     **dict.fromkeys(("message?", "lastError?"), str),
-    "lastRunMs?": _COUNT,
+    "lastRunMs?": _INT,
     "levels": [_LEVEL],
     "history?": [_RUN],
 }
@@ -113,7 +115,7 @@ ANSWER: Shape = {
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Parse the answer. Raise ValueError, saying what is wrong with it, if it does not have the shape."""
+    """Parse the answer. Raise ValueError, which says what is wrong, if it is not JSON or does not have the shape."""
     try:
         document: dict[str, Any] = json.loads(body)
     except RecursionError as error:
@@ -126,27 +128,28 @@ def check(value: object, shape: Shape, path: str) -> None:
     """Raise ValueError, naming the path, if a part of the value does not have the shape."""
     match shape:
         case Each(shape=inner):
-            for name, item in _of(dict, value, path).items():
+            for name, item in _checked_type(dict, value, path).items():
                 check(item, inner, f"{path}.{name}")
         case Range():
-            numbers = _of(list, value, path)
-            check(numbers, [_COUNT], path)
+            numbers = _checked_type(list, value, path)
+            check(numbers, [_INT], path)
             if len(numbers) != 3:
                 raise ValueError(f"{path} must be three numbers got={len(numbers)}")
         case [inner]:
-            for number, item in enumerate(_of(list, value, path)):
+            for number, item in enumerate(_checked_type(list, value, path)):
                 check(item, inner, f"{path}[{number}]")
         case Mapping():
-            members = _of(dict, value, path)
+            members = _checked_type(dict, value, path)
             for name, inner in shape.items():
                 plain = name.removesuffix("?")
                 if plain == name or members.get(plain) is not None:
                     check(members.get(plain), inner, f"{path}.{plain}")
         case _:
-            _of(shape, value, path)
+            _checked_type(shape, value, path)
 
 
-def _of(kind: type[Any], value: object, path: str) -> Any:
+def _checked_type(kind: type[Any], value: object, path: str) -> Any:
+    """Return the value; raise ValueError if it is not of this type. A boolean is no integer."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{path} must be {kind.__name__} got={type(value).__name__}")
     return value

@@ -1,6 +1,7 @@
-"""Requests and limits: the user's values over the chart's defaults. Pure.
+"""Requests, limits and storage of pods: the user's values override the chart's defaults. Pure.
 
-Kubernetes refuses a limit below its request: if the user wrote only one of them, the default of the other follows.
+Kubernetes refuses a limit below its request. If a value of the user conflicts with a default in this way, the default
+is set to the user's value.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from merlot_operator.kube.compare import quantity
 
 
 def over(default: Resources, asked: Resources) -> Resources:
-    """Return `asked`, and the default for everything that it leaves out."""
+    """Return `asked`, with the default for everything that it leaves out. A default limit below the request is raised
+    to it, and a default request above the limit is lowered to it."""
     requests, limits = {**default.requests, **asked.requests}, {**default.limits, **asked.limits}
     for name in requests.keys() & limits.keys():
         if quantity(requests[name]) <= quantity(limits[name]):
@@ -25,8 +27,8 @@ def over(default: Resources, asked: Resources) -> Resources:
 
 
 def largest(asked: Sequence[Resources]) -> Resources:
-    """Return the largest amount of each resource. A limit is raised to the request if another table asks for more than
-    the limit."""
+    """Return the largest amount of each resource that any table asks for. A limit is raised to the request if another
+    table requests more than the limit."""
     requests, limits = _largest_of([table.requests for table in asked]), _largest_of([table.limits for table in asked])
     if len(asked) > 1:
         limits = {name: max(limit, requests.get(name, limit), key=quantity) for name, limit in limits.items()}

@@ -1,8 +1,8 @@
-"""Ownership of a namespace: a Lease in it names the release of the operator that serves it, and that operator's
-process.
+"""Ownership of a namespace: a Lease in it names the operator that serves it, by its release and its process.
 
 The Lease is a mark, not an election. It is written when something is first declared in a namespace, and when another
-process comes to serve it; it goes with the last declared object. Nobody renews it, so an idle operator writes nothing.
+process takes over the namespace. It is deleted when nothing is declared any more. Nobody renews it, so an idle operator
+writes nothing.
 """
 
 from __future__ import annotations
@@ -25,29 +25,32 @@ RELEASE = "merlot.dev/release"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who serves a namespace."""
+    """Operator process that serves a namespace."""
 
     release: str
     """Release, as `NAMESPACE/NAME`."""
     process: str
-    """Process, which differs between any two processes, also of one release."""
+    """Id of the process, unique even among the processes of one release."""
 
     def __str__(self) -> str:
         return f"release {self.release} (process {self.process})"
 
 
 class NamespaceRole(Enum):
-    """Relation of an operator to a namespace."""
+    """Role of an operator in a namespace."""
 
     OWNER = auto()
     HEIR = auto()
     """Operator that may become the owner."""
     STRANGER = auto()
+    """Operator that must leave the namespace to its owner."""
 
 
 def namespace_role(owner: Owner | None, me: Owner, *, has_owned: bool, takes_over: bool) -> NamespaceRole:
-    """Return the relation of `me` to a namespace. The newest process is right: a process that once was the owner and no
-    longer is has a successor, or was taken over from, and never takes the namespace back."""
+    """Return the role of `me` in a namespace. The newest owner wins: a process that was the owner (`has_owned`) and now
+    finds another owner never takes the namespace back from it. The other is its successor, or took the namespace over.
+
+    `takes_over`: an owner of another release may be replaced too."""
     if owner == me:
         return NamespaceRole.OWNER
     if owner is None:
@@ -57,14 +60,15 @@ def namespace_role(owner: Owner | None, me: Owner, *, has_owned: bool, takes_ove
 
 
 def owner_of(lease: Object | None) -> Owner | None:
-    """Return the owner that a Lease names; None without a Lease, or if it names nobody."""
+    """Return the owner that a Lease names; None if there is no Lease, or if it names nobody."""
     process = "" if lease is None else (lease.get("spec") or {}).get("holderIdentity") or ""
     return None if lease is None or not process else Owner(annotations_of(lease).get(RELEASE, "unknown"), process)
 
 
 async def check_owned(kube: Kube, me: Owner, namespace: str) -> None:
-    """Ask the API server itself for the owner. Raise WriterSupersededError if the namespace is another operator's,
-    UnavailableError if nobody can tell."""
+    """Check the owner at the API server, not in the cache. A namespace without an owner passes.
+
+    Raise WriterSupersededError if another operator owns the namespace, UnavailableError if the Lease cannot be read."""
     try:
         owner = owner_of(await kube.get(LEASES, namespace, MARK))
     except NotFoundError:

@@ -1,6 +1,6 @@
-"""Writes to the API server: server-side apply of what differs, deletion of what is no longer wanted.
+"""Write to the API server: apply objects that differ (server-side apply), and delete objects that are not wanted.
 
-An object that cannot be written never keeps the others from being written: problems are collected.
+An object that cannot be written does not keep the others from being written: errors are collected.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class WriteResult:
-    """Result of the writes of a pass."""
+    """Result of writing several objects. Each is named by its title, such as `ConfigMap/flights`."""
 
     applied: list[str] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     problems: dict[str, MerlotError] = field(default_factory=dict)
-    """Objects that could not be written, each with the error."""
+    """Errors of objects that could not be written, by title."""
 
     def check(self) -> None:
         """Raise the first problem, if there is one."""
@@ -47,40 +47,42 @@ class WriteResult:
 
 
 class ForeignObjectError(InvalidInputError):
-    """The object exists and is not the operator's."""
+    """Error: an object of the wanted name exists and is not the operator's."""
 
 
 def stamped(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object as it is applied: with its own hash."""
+    """Return the object as it is applied: with an annotation that holds a hash of the rest."""
     metadata = body["metadata"]
     annotations = {**(metadata.get("annotations") or {}), DESIRED: digest(body)}
     return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
 class Writer:
-    """Writer that applies and deletes. It keeps the store current, so that the next pass sees its own writes."""
+    """Writer that applies and deletes objects. It stores what it applied, so that the next pass sees that. A deletion
+    reaches the store by the watch."""
 
     def __init__(self, kube: Kube, store: Store) -> None:
         self._kube = kube
         self._store = store
         self._not_applied: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        """Hash of each applied object, and the parts of it that the API server did not take over."""
+        """Objects that the API server did not store as applied, by namespace and title: the hash of the applied object,
+        and the live values of its differing parts by path."""
 
     async def apply_all(self, bodies: Iterable[Mapping[str, Any]]) -> WriteResult:
         """Apply each object that differs, in order."""
-        written = WriteResult()
+        result = WriteResult()
         for body in bodies:
-            label = title(body)
+            object_title = title(body)
             try:
                 if await self.apply(body):
-                    written.applied.append(label)
+                    result.applied.append(object_title)
             except MerlotError as error:
-                _LOG.warning("object cannot be written object=%s cause=%s", label, error)
-                written.problems[label] = error
-        return written
+                _LOG.warning("object cannot be written object=%s cause=%s", object_title, error)
+                result.problems[object_title] = error
+        return result
 
     async def apply(self, body: Mapping[str, Any]) -> bool:
-        """Apply an object unless it is as it should be. Return True if it was written."""
+        """Apply an object unless it is up to date or being deleted. Return True if it was written."""
         wanted = stamped(body)
         live = self._store.get(kind_of(body), namespace_of(body), name_of(body))
         if live is not None and (is_deleting(live) or holds(live, wanted) or self._is_as_applied(live, wanted)):
@@ -96,13 +98,13 @@ class Writer:
         return True
 
     def _is_as_applied(self, live: Object, wanted: Mapping[str, Any]) -> bool:
-        """Return True if the object differs only in what the API server did not take over from this very object."""
+        """Return True if the live object still differs from this very object as it did right after it was applied."""
         not_applied = self._not_applied.get(_key(wanted))
         return not_applied is not None and not_applied == (_hash(wanted), differences(live, wanted))
 
     def _note_not_applied(self, applied: Object, wanted: Mapping[str, Any]) -> None:
-        """Note the fields that are not as applied. The API server drops an empty text in an overlay, and an admission
-        plugin may change anything: such an object would be applied again and again."""
+        """Note the fields that are not as applied. The API server drops an empty string in an overlay, and an admission
+        plugin may change anything. Without the note, such an object would be applied in every pass."""
         not_applied = differences(applied, wanted)
         if not_applied:
             self._not_applied[_key(wanted)] = (_hash(wanted), not_applied)
@@ -112,17 +114,17 @@ class Writer:
 
     async def delete_all(self, bodies: Iterable[Object]) -> WriteResult:
         """Delete objects, except those that are being deleted already."""
-        written = WriteResult()
+        result = WriteResult()
         for body in bodies:
             if is_deleting(body):
                 continue
             try:
                 await self.delete(body)
-                written.deleted.append(title(body))
+                result.deleted.append(title(body))
             except MerlotError as error:
                 _LOG.warning("object cannot be deleted object=%s cause=%s", title(body), error)
-                written.problems[title(body)] = error
-        return written
+                result.problems[title(body)] = error
+        return result
 
     async def delete(self, body: Object, *, propagation: str = "Background") -> None:
         """Delete an object."""
@@ -130,8 +132,8 @@ class Writer:
         _LOG.info("deleted object=%s namespace=%s", title(body), namespace_of(body))
 
     async def _refuse_foreign(self, body: Mapping[str, Any]) -> None:
-        """Raise ForeignObjectError if an object of this name is not the operator's. Objects without its label are not
-        watched, so it would be taken over silently."""
+        """Raise ForeignObjectError if an object of this name exists and is not the operator's. Objects without the
+        operator's label are not watched, so without this check such an object would be taken over silently."""
         try:
             live = await self._kube.get(kind_of(body), namespace_of(body), name_of(body))
         except NotFoundError:
@@ -141,7 +143,7 @@ class Writer:
 
 
 def changes_fixed_field(live: Object, wanted: Mapping[str, Any]) -> bool:
-    """Return True if the object must be recreated: the API server does not let a binding's role change."""
+    """Return True if the object must be recreated: the API server does not let the role of a RoleBinding change."""
     return "roleRef" in wanted and not holds(live.get("roleRef"), wanted["roleRef"])
 
 
@@ -159,5 +161,5 @@ def _hash(stamped_body: Mapping[str, Any]) -> str:
 
 
 def title(body: Object) -> str:
-    """Return kind and name."""
+    """Return kind and name, such as `ConfigMap/flights`."""
     return f"{body['kind']}/{name_of(body)}"

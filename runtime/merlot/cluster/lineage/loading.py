@@ -16,15 +16,16 @@ from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 
-LOOK_S = 1.0
-"""Longest time between two looks at what servers have loaded, even without a watch that fires."""
+POLL_INTERVAL_S = 1.0
+"""Longest time in seconds between two reads of the servers' reports, even if no watch fires."""
 
 
 def not_loaded(
     metastore: Metastore, view: TableView, names: Collection[str], reader: ReportReader | None = None
 ) -> Mapping[str, str]:
-    """Return the segments among `names` that some live server of theirs has not loaded, each with the reason. Segments
-    without a live server are among them."""
+    """Return the reasons why segments of `names` are not loaded, by name; a loaded segment has none.
+
+    A segment is loaded if it has live servers and all of them report it. A segment without a record is not loaded."""
     reports = (reader or ReportReader(metastore, view.table)).read()
     live = liveness.live_instances(metastore, Role.SERVER)
     reasons = {}
@@ -35,23 +36,26 @@ def not_loaded(
             continue
         key = record.key_text
         servers = [server for server in view.servers_of(name) if server in live]
-        lacking = [server for server in servers if server not in reports or key not in reports[server].loaded]
+        missing_on = [server for server in servers if server not in reports or key not in reports[server].loaded]
         if not servers:
             reasons[name] = "assigned to no live server yet"
-        elif lacking:
+        elif missing_on:
             errors = [
-                reports[server].errors[key] for server in lacking if server in reports and key in reports[server].errors
+                reports[server].errors[key]
+                for server in missing_on
+                if server in reports and key in reports[server].errors
             ]
-            reasons[name] = f"not loaded by {lacking[0]}" + (f": {errors[0]}" if errors else "")
+            reasons[name] = f"not loaded by {missing_on[0]}" + (f": {errors[0]}" if errors else "")
     return reasons
 
 
 def wait_until_loaded(
     metastore: Metastore, table: TableName, entry: str, segments_to: Sequence[str] | None, patience_s: float
 ) -> None:
-    """Wait until the outputs of an entry IN_PROGRESS are loaded; raise UnavailableError if they are not in time.
+    """Wait until the outputs of an entry IN_PROGRESS are loaded; return at once if it is in another state.
 
-    `segments_to`: outputs to wait for; None means all."""
+    `segments_to`: outputs to wait for; None means all. Raise UnavailableError if they are not loaded within
+    `patience_s`, NotFoundError if the entry does not exist."""
     reader = ReportReader(metastore, table)
     changed = threading.Event()
     deadline = time.monotonic() + patience_s
@@ -73,7 +77,7 @@ def wait_until_loaded(
                 reader.watch(changed.set)
                 is_watching = True
                 continue
-            changed.wait(min(left_s, LOOK_S))
+            changed.wait(min(left_s, POLL_INTERVAL_S))
     finally:
         reader.close()
 

@@ -1,4 +1,5 @@
-"""Views for reading and changing replacements: each session keeps its last views, and a read is of one root.
+"""Views of tables whose replacements are read or changed. Each session of the metastore keeps the last views of a few
+tables, and a read sees one root.
 
 Thread-safe.
 """
@@ -20,12 +21,15 @@ T = TypeVar("T")
 RECENT_TABLES = 4
 """Number of tables whose last view a session keeps: reading 20,000 records anew takes 0.6 s of CPU."""
 _RECENT: weakref.WeakKeyDictionary[Metastore, dict[TableName, TableView]] = weakref.WeakKeyDictionary()
+"""Last views by session and table, the most recently used last."""
 _LOCK = threading.Lock()
 ATTEMPTS = 20
+"""Number of roots after which a read gives up."""
 
 
 def recent(metastore: Metastore, table: TableName) -> TableView | None:
-    """Return the last view of this session: buckets that it shares with the current one are not read again."""
+    """Return the session's last view of a table, or None. Buckets that it shares with the current view need not be read
+    again."""
     with _LOCK:
         return _RECENT.get(metastore, {}).get(table)
 
@@ -47,7 +51,8 @@ def consistent(
     read: Callable[[TableView], T | None],
     previous: TableView | None = None,
 ) -> T:
-    """Return what `read` returns for one root; None from it means that the root has moved on meanwhile."""
+    """Return what `read` returns for the current view. If it returns None, the root has moved on meanwhile, and `read`
+    is called with the next view. Raise UnavailableError if that happens ATTEMPTS times."""
     view = previous or recent(metastore, table)
     for _ in range(ATTEMPTS):
         view = remember(metastore, load(metastore, table, view))

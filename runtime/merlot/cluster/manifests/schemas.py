@@ -1,4 +1,4 @@
-"""Schemas in Pinot's form that were written apart from their tables: a table config takes its columns from them.
+"""Schemas in Pinot's form that were written separately from their tables: a table config takes its columns from them.
 
 While a table of the same name exists, its manifest defines the columns; this schema is what remains when the table is
 deleted.
@@ -19,19 +19,19 @@ class SchemaRecord(ManifestRecord):
 
 
 def find_schema(metastore: Metastore, name: str) -> Mapping[str, Any] | None:
-    """Return Pinot's JSON of a schema, or None."""
+    """Return a schema's JSON in Pinot's form; None if there is no such schema."""
     path = paths.schema(name)
     node = metastore.get(path)
     return None if node is None else SchemaRecord.from_bytes(node.data, path).manifest
 
 
 def schema_names(metastore: Metastore) -> frozenset[str]:
-    """Return the names of all schemas that were written apart."""
+    """Return the names of all schemas that were written separately from a table."""
     return frozenset(metastore.children(paths.SCHEMAS))
 
 
 def writing(metastore: Metastore, name: str, document: Mapping[str, Any], now_ms: int) -> Create | Put | None:
-    """Return the op that writes a schema; None if it is written already."""
+    """Return the operation that writes a schema; None if the stored schema is equal already."""
     path = paths.schema(name)
     node = metastore.get(path)
     if node is None:

@@ -1,7 +1,7 @@
 """Make a draft visible: write new nodes that no reader looks at, then swap the root.
 
-If everything fits, it is one transaction. A crash before the swap leaves nodes that no root names (`sweep` deletes
-them); after it there is nothing to repair.
+If everything fits into one transaction, it is one. A crash before the swap leaves nodes that no root names; `sweep`
+deletes them. After a crash that follows the swap there is nothing to repair.
 """
 
 from __future__ import annotations
@@ -28,22 +28,28 @@ from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
 _LOG = logging.getLogger(__name__)
 
 MAX_BUCKET_BYTES = 256 * 1024
-"""Size of a bucket above which the number of buckets doubles, far below the limit of a znode."""
+"""Size of a bucket in bytes above which the number of buckets doubles, far below the limit of a znode."""
 
 MAX_MULTI_BYTES = 512 * 1024
-"""Bytes of one transaction; more is staged in several transactions before the root is swapped."""
+"""Maximum size of one transaction in bytes. Larger contents are staged in several transactions before the root is
+swapped."""
 
 MAX_DELETES = 500
-"""Deletions in one transaction."""
+"""Maximum number of deletions in one transaction."""
 
 RING_LENGTH = 16
+"""Number of recent changes that a root lists in its ring."""
+
 RING_NAMES = 8
+"""Maximum number of segments or entries that a change names in the ring. A change of more segments is named as bulk."""
+
 TRASH_URLS = 2000
+"""Maximum number of files that one node of the trash lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteRetries:
-    """Retries of a writer that lost the race for a root: with n writers each loses n-1 times in the worst case."""
+    """Retries of a writer that lost the race for a root: of n writers, each loses n-1 times in the worst case."""
 
     attempts: int = 1000
     first_delay_s: float = 0.002
@@ -56,7 +62,7 @@ class WriteRetries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteContext:
-    """Dependencies of a write: clock, randomness, sleeping, retries, and a name for the ring."""
+    """Dependencies of a write: clock, randomness, sleeping and retries."""
 
     clock: Clock = field(default_factory=SystemClock)
     nonce: Callable[[], str] = lambda: secrets.token_hex(5)
@@ -64,30 +70,38 @@ class WriteContext:
     sleep: Callable[[float], None] = time.sleep
     retry: WriteRetries = field(default_factory=WriteRetries)
     publish_id: str | None = None
+    """Name of this change in the root's ring, as a bulk change; None if the ring names its segments, if they are few."""
 
 
 def commit(
     metastore: Metastore, view: TableView, changed: Changed, checks: Sequence[Check], context: WriteContext
 ) -> TableView:
-    """Stage what does not fit one transaction, swap the root, and delete what retired long ago."""
-    written = _write_plan(view, changed, context)
-    swap: list[Op] = [*checks, Put(paths.segments_root(view.table), written.root.to_bytes(), view.version)]
-    creates = [Create(path, data) for path, data in written.nodes.items()]
+    """Write the new nodes, swap the root, delete nodes that retired long ago, and return the new view.
+
+    Nodes that do not fit into one transaction are staged first."""
+    plan = _write_plan(view, changed, context)
+    swap: list[Op] = [*checks, Put(paths.segments_root(view.table), plan.root.to_bytes(), view.version)]
+    creates = [Create(path, data) for path, data in plan.nodes.items()]
     if sum(len(op.data) for op in (*creates, *swap) if isinstance(op, Create | Put)) <= MAX_MULTI_BYTES:
         metastore.multi([*creates, *swap])
     else:
         _stage_and_swap(metastore, creates, swap)
-    buckets = share(metastore, view.table, written.buckets)
-    delete_quietly(metastore, written.expired)
-    return TableView(view.table, written.root, view.version + 1, buckets)
+    buckets = share(metastore, view.table, plan.buckets)
+    delete_quietly(metastore, plan.expired)
+    return TableView(view.table, plan.root, view.version + 1, buckets)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WritePlan:
+    """Root and nodes that a commit writes, and nodes that it may delete."""
+
     root: RootRecord
     buckets: Mapping[int, Bucket]
+    """All buckets of the new root, by number."""
     nodes: Mapping[str, bytes]
+    """Contents of the new nodes, by path."""
     expired: tuple[str, ...]
+    """Paths of old nodes to delete after the swap. A reader that misses one reads the root again."""
 
 
 def _write_plan(view: TableView, changed: Changed, context: WriteContext) -> _WritePlan:
@@ -101,11 +115,12 @@ def _write_plan(view: TableView, changed: Changed, context: WriteContext) -> _Wr
         touched = _rebucket({**view.buckets, **changed.buckets}.values(), num_buckets)
         records = {number: bucket.to_record() for number, bucket in touched.items()}
         encoded = {number: record.to_bytes() for number, record in records.items()}
-    is_regrown = num_buckets != view.root.num_buckets
+    is_rebucketed = num_buckets != view.root.num_buckets
     unchanged = (
-        {} if is_regrown else {number: bucket for number, bucket in view.buckets.items() if number not in touched}
+        {} if is_rebucketed else {number: bucket for number, bucket in view.buckets.items() if number not in touched}
     )
-    # Made again from the records, in the order that readers would read: readers of the session get these objects.
+    # Rebuilt from the records, in the order in which readers would decode them: all readers of the session share these
+    # objects.
     filled = {number: Bucket.of(content_id, records[number]) for number, bucket in touched.items() if bucket.segments}
     buckets = {**unchanged, **filled}
     lineage = {
@@ -132,26 +147,29 @@ def _write_plan(view: TableView, changed: Changed, context: WriteContext) -> _Wr
 def _next_root(
     view: TableView, buckets: Mapping[int, Bucket], changed: Changed, num_buckets: int, publish_id: str | None
 ) -> tuple[RootRecord, tuple[str, ...]]:
-    """Return the next root, and the retired buckets that no reader can need any more."""
+    """Return the next root, and the retired buckets to delete: all but the last `2 * num_buckets`, which readers of a
+    recent root may still need."""
     epoch = view.epoch + 1
     is_bulk = publish_id is not None or len(changed.names) > RING_NAMES
-    what = (f"bulk:{publish_id or epoch}",) if is_bulk else changed.names or _switched(view.lineage, changed.lineage)
-    names = {number: bucket.content_id for number, bucket in buckets.items()}
-    gone = [f"{number}-{old}" for number, old in view.root.buckets.items() if names.get(number) != old]
-    retired = (*view.root.retired, *gone)
+    names = (
+        (f"bulk:{publish_id or epoch}",) if is_bulk else changed.names or _entry_names(view.lineage, changed.lineage)
+    )
+    content_ids = {number: bucket.content_id for number, bucket in buckets.items()}
+    newly_retired = [f"{number}-{old}" for number, old in view.root.buckets.items() if content_ids.get(number) != old]
+    retired = (*view.root.retired, *newly_retired)
     num_expired = max(0, len(retired) - 2 * num_buckets)
     update = {
         "epoch": epoch,
         "num_buckets": num_buckets,
-        "buckets": names,
-        "ring": (*view.root.ring, (epoch, what))[-RING_LENGTH:],
+        "buckets": content_ids,
+        "ring": (*view.root.ring, (epoch, names))[-RING_LENGTH:],
         "retired": retired[num_expired:],
     }
     return view.root.model_copy(update=update), retired[:num_expired]
 
 
-def _switched(old: Mapping[str, LineageMark], new: Mapping[str, LineageMark]) -> tuple[str, ...]:
-    """Return the names in the ring for a change of the lineage alone."""
+def _entry_names(old: Mapping[str, LineageMark], new: Mapping[str, LineageMark]) -> tuple[str, ...]:
+    """Return the ring's names for a change of the lineage alone."""
     entries = [entry for entry in {**old, **new} if old.get(entry) != new.get(entry)]
     return tuple(f"entry:{entry}" for entry in entries[:RING_NAMES])
 
@@ -168,10 +186,10 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
 
 
 def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], clock: Clock) -> dict[str, bytes]:
-    """Return lists of the dropped files, with the remnants of their records.
+    """Return the nodes that list the dropped files, with the remnants of their records.
 
-    If that is too much for one transaction, the remnants are left out: segments of a stream cannot be restored then,
-    but they can be removed."""
+    If the nodes are too large for one transaction, the remnants are left out. The removal of a stream's segments
+    succeeds then, but they cannot be restored."""
     files = TrashRecord(deleted_ms=clock.now_ms(), urls=tuple(record.url for record in dropped))
     remnants = {position: dict(remnant_of(record)) for position, record in enumerate(dropped)}
     nodes = trash_nodes(table, content_id, files.model_copy(update={"remnants": remnants}))
@@ -180,21 +198,22 @@ def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], 
 
 
 def trash_nodes(table: TableName, content_id: str, files: TrashRecord) -> dict[str, bytes]:
-    """Return lists of files without a record, as many as needed. They are written with the root, so that no file is
-    forgotten."""
+    """Return the nodes that list files without a record, by path. Write them in the transaction that swaps the root, so
+    that no file is forgotten."""
     nodes = {}
     for number, start in enumerate(range(0, len(files.urls), TRASH_URLS)):
         positions = range(start, min(start + TRASH_URLS, len(files.urls)))
         remnants = {position - start: files.remnants[position] for position in positions if position in files.remnants}
-        some = files.model_copy(
+        part = files.model_copy(
             update={"urls": tuple(files.urls[position] for position in positions), "remnants": remnants}
         )
-        nodes[paths.child(paths.trash(table), f"{content_id}-{number}")] = some.to_bytes()
+        nodes[paths.child(paths.trash(table), f"{content_id}-{number}")] = part.to_bytes()
     return nodes
 
 
 def _stage_and_swap(metastore: Metastore, creates: Sequence[Create], swap: Sequence[Op]) -> None:
-    """Write buckets first, in transactions that fit; then trash, which readers do look at, together with the root."""
+    """Write buckets and details of the lineage first, in transactions that fit. Then write the trash, which is read
+    without the root, together with the root."""
     trash = [create for create in creates if create.path.startswith(paths.TRASH)]
     staged = [create for create in creates if not create.path.startswith(paths.TRASH)]
     try:
@@ -220,19 +239,19 @@ def _chunks(creates: Sequence[Create]) -> Iterable[list[Op]]:
 
 
 def delete_quietly(metastore: Metastore, unread: Sequence[str]) -> int:
-    """Delete nodes that nobody reads, many at a time; return how many existed. If it fails, `sweep` finds them
-    later."""
+    """Delete nodes that nobody reads, many at a time; return how many were deleted. If that fails, `sweep` finds the
+    nodes later."""
     num_deleted = 0
     for start in range(0, len(unread), MAX_DELETES):
-        some = unread[start : start + MAX_DELETES]
+        batch = unread[start : start + MAX_DELETES]
         try:
-            metastore.multi([Delete(path) for path in some])
-            num_deleted += len(some)
+            metastore.multi([Delete(path) for path in batch])
+            num_deleted += len(batch)
         except ConflictError:
             # One of the nodes is gone already.
-            num_deleted += sum(_delete_one_quietly(metastore, path) for path in some)
+            num_deleted += sum(_delete_one_quietly(metastore, path) for path in batch)
         except MerlotError as error:
-            _LOG.warning("buckets not deleted num_buckets=%d cause=%s", len(some), error)
+            _LOG.warning("buckets not deleted num_buckets=%d cause=%s", len(batch), error)
     return num_deleted
 
 

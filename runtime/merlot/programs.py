@@ -1,4 +1,4 @@
-"""Run another program in a process group of its own, which ends together with the caller's wait."""
+"""Run another program in a process group of its own, which is killed if the caller's wait is interrupted."""
 
 import os
 import signal
@@ -12,8 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_group(command: Sequence[str]) -> int:
-    """Run a command and return its exit code. If the wait is interrupted, kill the command and all processes that it
-    started."""
+    """Run a command and return its exit code. If the wait is interrupted, kill the command and all processes of its
+    group. The command's input is empty, and its output is discarded; its errors go where the caller's go."""
     process: subprocess.Popen[bytes] | None = None
     try:
         with postponed_signals():
@@ -31,8 +31,11 @@ def run_group(command: Sequence[str]) -> int:
 
 @contextmanager
 def postponed_signals() -> Iterator[None]:
-    """Handle Ctrl-C and SIGTERM that come meanwhile afterwards. An interrupted start is hard to undo, and might leave a
-    process running. Blocking the signals would not do, since a child process would inherit that."""
+    """Postpone Ctrl-C and SIGTERM to the end of the block; if the block raises, they are dropped. In other threads than
+    the main thread this does nothing.
+
+    An interrupted start is hard to undo, and might leave a process running. The signals are not blocked, because a
+    child process would inherit that."""
     if threading.current_thread() is not threading.main_thread():
         yield  # Python handles signals in the main thread only
         return
@@ -41,11 +44,11 @@ def postponed_signals() -> Iterator[None]:
     def note(number: int, _: FrameType | None) -> None:
         caught.append(number)
 
-    before = {handled: signal.signal(handled, note) for handled in _SIGNALS}
+    previous_handlers = {number: signal.signal(number, note) for number in _SIGNALS}
     try:
         yield
     finally:
-        for handled, handler in before.items():
-            signal.signal(handled, handler)
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
     for number in caught:
         signal.raise_signal(number)

@@ -1,4 +1,4 @@
-"""Paths of every process for probes and Prometheus."""
+"""HTTP paths that every process serves for probes and Prometheus."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def health_routes(readiness: Handler) -> list[web.RouteDef]:
-    """Return `/health` and `/health/readiness`, which call `readiness`; `/health/liveness`, OK while the loop turns;
-    `/metrics`."""
+    """Return the routes. `/health` and `/health/readiness` call `readiness`; `/health/liveness` answers OK while the
+    event loop runs; `/metrics` is for Prometheus."""
     return [
         web.get("/health", readiness),
         web.get("/health/readiness", readiness),
@@ -26,7 +26,7 @@ def health_routes(readiness: Handler) -> list[web.RouteDef]:
 
 
 def readiness_of(unready_reason: Callable[[], str | None]) -> Handler:
-    """Return a handler that answers OK, or 503 with the reason."""
+    """Return a handler that answers OK if `unready_reason` returns None, else 503 with the reason."""
 
     @describe(answer=TEXT, media_type=PLAIN)
     async def readiness(_: web.Request) -> web.Response:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 RECENT_TABLES = 4
 """Number of tables whose last view a session keeps: reading 20,000 records anew takes 0.6 s of CPU."""
 _RECENT: weakref.WeakKeyDictionary[Metastore, dict[TableName, TableView]] = weakref.WeakKeyDictionary()
-"""Last views by session and table, the most recently used last."""
+"""Last views by session and table; the table that was read last is at the end."""
 _LOCK = threading.Lock()
 ATTEMPTS = 20
 """Number of roots after which a read gives up."""

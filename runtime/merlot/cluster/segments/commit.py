@@ -70,7 +70,7 @@ class WriteContext:
     sleep: Callable[[float], None] = time.sleep
     retry: WriteRetries = field(default_factory=WriteRetries)
     publish_id: str | None = None
-    """Name of this change in the root's ring, as a bulk change; None if the ring names its segments, if they are few."""
+    """Name of this change in the root's ring, as a bulk change. None: the ring names the segments, if they are few."""
 
 
 def commit(

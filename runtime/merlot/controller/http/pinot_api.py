@@ -1,5 +1,5 @@
-"""Pinot's paths to write tables and schemas by Pinot's configs. The answers' `notes` are Merlot's own: they tell what
-became of settings that have no equivalent.
+"""Pinot's HTTP paths that write tables and schemas, and read schemas, in the form of Pinot's configs. The answers'
+`notes` are Merlot's own: they say what became of settings that have no equivalent.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from merlot.ids import raw_name
 
 Json = dict[str, Any]
 
-_STATES = {"enable": False, "disable": True}
-"""True if the table is to be suspended, by requested state."""
+_IS_SUSPENDED = {"enable": False, "disable": True}
+"""Requested states. The value is True if the state suspends the table."""
 
 
 def routes(service: ControllerService) -> list[web.RouteDef]:
@@ -56,25 +56,25 @@ class _PinotApi:
     @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
     async def create_table(self, request: web.Request) -> web.Response:
         """Add a table of Pinot's table config, or the half of one that it lacks; its schema was written before."""
-        config = await _object(request)
-        written = await asyncio.to_thread(self._writes.create_table, config)
-        return _done(f"Table {_typed(config)} successfully added", written)
+        config = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.create_table, config)
+        return _done(f"Table {_name_with_type(config)} successfully added", result)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED)
     async def validate_table(self, request: web.Request) -> web.Response:
         """Say whether a table config could be added, and what of it has no equivalent."""
-        config = await _object(request)
-        written = await asyncio.to_thread(self._writes.create_table, config, dry_run=True)
-        return _with_notes({str(config["tableType"]).upper(): config}, written)
+        config = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.create_table, config, dry_run=True)
+        return _with_notes({str(config["tableType"]).upper(): config}, result)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
     async def change_table(self, request: web.Request) -> web.Response:
         """Change a table as Pinot's table config says; what such a config cannot say stays."""
-        config = await _object(request)
-        written = await asyncio.to_thread(self._writes.change_table, request.match_info["table"], config)
-        return _done(f"Table config updated for {_typed(config)}", written)
+        config = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.change_table, request.match_info["table"], config)
+        return _done(f"Table config updated for {_name_with_type(config)}", result)
 
     @answered
     @describe(
@@ -85,13 +85,14 @@ class _PinotApi:
     async def change_state(self, request: web.Request) -> web.Response:
         """`?state=enable|disable`: whether queries of the table are answered; its manifest's `suspend`. `type` may name
         the half, of a table that has one."""
-        name, half, state = request.match_info["table"], request.query.get("type"), request.query.get("state", "")
-        if half is not None:
-            name = f"{raw_name(name)}_{half.upper()}"
-        if state.lower() not in _STATES:
+        name, table_type = request.match_info["table"], request.query.get("type")
+        state = request.query.get("state", "")
+        if table_type is not None:
+            name = f"{raw_name(name)}_{table_type.upper()}"
+        if state.lower() not in _IS_SUSPENDED:
             drop = "; to drop the table, DELETE /tables/{table}" if state.lower() == "drop" else ""
             raise InvalidInputError(f"state must be enable or disable got={state!r:.50}{drop}")
-        await asyncio.to_thread(self._service.set_suspended, name, is_suspended=_STATES[state.lower()])
+        await asyncio.to_thread(self._service.set_suspended, name, is_suspended=_IS_SUSPENDED[state.lower()])
         return json_answer({"status": f"Request to {state.lower()} table '{name}' is successful"})
 
     @answered
@@ -110,23 +111,23 @@ class _PinotApi:
     @describe(query("override", "Change a schema that is there.", FLAG), body=answers.SCHEMA, answer=answers.DONE)
     async def create_schema(self, request: web.Request) -> web.Response:
         """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
-        document, is_new = await _object(request), not flag(request, "override", default=True)
-        written = await asyncio.to_thread(self._writes.write_schema, document, is_new=is_new)
-        return _done(f"{document['schemaName']} successfully added", written)
+        document, must_be_new = await _json_object(request), not flag(request, "override", default=True)
+        result = await asyncio.to_thread(self._writes.write_schema, document, is_new=must_be_new)
+        return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
     @describe(body=answers.SCHEMA, answer=answers.SCHEMA)
     async def validate_schema(self, request: web.Request) -> web.Response:
         """Answer the schema if a table could have it."""
-        return json_answer(await asyncio.to_thread(self._writes.check_schema, await _object(request)))
+        return json_answer(await asyncio.to_thread(self._writes.check_schema, await _json_object(request)))
 
     @answered
     @describe(body=answers.SCHEMA, answer=answers.DONE)
     async def change_schema(self, request: web.Request) -> web.Response:
         """Change a schema, and the columns of the table that has it: columns are added and widened, none goes."""
-        document = await _object(request)
-        written = await asyncio.to_thread(self._writes.write_schema, document, request.match_info["schema"])
-        return _done(f"{document['schemaName']} successfully added", written)
+        document = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.write_schema, document, request.match_info["schema"])
+        return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
     @describe(answer=answers.STATUS)
@@ -140,28 +141,28 @@ class _PinotApi:
     @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
     async def create_configs(self, request: web.Request) -> web.Response:
         """Add a schema and its table, at once, of Pinot's TableConfigs."""
-        document = await _object(request)
-        written = await asyncio.to_thread(self._writes.write_configs, document, creates=True)
-        return _done(f"TableConfigs {written.names[0]} successfully added", written)
+        document = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.write_configs, document, creates=True)
+        return _done(f"TableConfigs {result.names[0]} successfully added", result)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED)
     async def validate_configs(self, request: web.Request) -> web.Response:
         """Say whether TableConfigs could be added, and what of them has no equivalent."""
-        document = await _object(request)
-        written = await asyncio.to_thread(self._writes.write_configs, document, creates=True, dry_run=True)
-        return _with_notes(document, written)
+        document = await _json_object(request)
+        result = await asyncio.to_thread(self._writes.write_configs, document, creates=True, dry_run=True)
+        return _with_notes(document, result)
 
     @answered
     @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
     async def change_configs(self, request: web.Request) -> web.Response:
         """Change a table and its schema, at once."""
-        document, name = await _object(request), request.match_info["table"]
+        document, name = await _json_object(request), request.match_info["table"]
         if document.get("tableName", name) != name:
             raise InvalidInputError(f"the configs are of another table expected={name} got={document['tableName']}")
         document = {**document, "tableName": name}
-        written = await asyncio.to_thread(self._writes.write_configs, document, creates=False)
-        return _done(f"TableConfigs updated for {name}", written)
+        result = await asyncio.to_thread(self._writes.write_configs, document, creates=False)
+        return _done(f"TableConfigs updated for {name}", result)
 
     @answered
     @describe(answer=answers.STATUS)
@@ -172,7 +173,8 @@ class _PinotApi:
         return json_answer({"status": f"Deleted TableConfigs: {name}"})
 
 
-async def _object(request: web.Request) -> Json:
+async def _json_object(request: web.Request) -> Json:
+    """Return the JSON object in the request's body."""
     try:
         content = orjson.loads(await request.read())
     except orjson.JSONDecodeError as error:
@@ -182,15 +184,15 @@ async def _object(request: web.Request) -> Json:
     return content
 
 
-def _typed(config: Json) -> str:
+def _name_with_type(config: Json) -> str:
     """Return the table's name with its type, as Pinot writes it."""
-    name, half = config["tableName"], str(config["tableType"]).upper()
-    return name if name.endswith(f"_{half}") else f"{name}_{half}"
+    name, table_type = config["tableName"], str(config["tableType"]).upper()
+    return name if name.endswith(f"_{table_type}") else f"{name}_{table_type}"
 
 
-def _done(status: str, written: PinotWriteResult) -> web.Response:
-    return _with_notes({"status": status}, written)
+def _done(status: str, result: PinotWriteResult) -> web.Response:
+    return _with_notes({"status": status}, result)
 
 
-def _with_notes(answer: Json, written: PinotWriteResult) -> web.Response:
-    return json_answer({**answer, "unrecognizedProperties": {}, "notes": list(written.notes)})
+def _with_notes(answer: Json, result: PinotWriteResult) -> web.Response:
+    return json_answer({**answer, "unrecognizedProperties": {}, "notes": list(result.notes)})

@@ -1,4 +1,4 @@
-"""Metrics of merges, which only the leader has. They are removed with their table or level, and when the leader
+"""Metrics of merges, which only the leader exports. They are removed with their table or level, and when the leader
 stops.
 """
 
@@ -17,21 +17,23 @@ GAUGES = (
     telemetry.CONTROLLER_MERGE_WATERMARK,
     telemetry.CONTROLLER_MERGE_LATE,
 )
+"""Gauges by table and level. The gauge of queued tasks also has the task's state, so it is not among them."""
 
 
 class MergeGauges:
-    """Sets and removes the gauges. Used by one thread at a time."""
+    """Gauges of all tables. Used by one thread at a time."""
 
     def __init__(self) -> None:
-        self._shown: dict[str, set[str]] = {}
+        self._levels_by_table: dict[str, set[str]] = {}
+        """Names of the merge levels that have gauges, by table."""
 
     def set(self, facts: RollupFacts, generated: Generated) -> None:
         """Set the gauges of one table."""
         table = str(facts.record.table)
         levels = {outlook.level.name for outlook in generated.levels}
-        for gone in self._shown.get(table, set()) - levels:
-            self._remove(table, gone)
-        self._shown[table] = levels
+        for removed in self._levels_by_table.get(table, set()) - levels:
+            self._remove(table, removed)
+        self._levels_by_table[table] = levels
         for outlook in generated.levels:
             labels = (table, outlook.level.name)
             telemetry.CONTROLLER_MERGE_DELAY.labels(*labels).set(outlook.delay)
@@ -41,14 +43,14 @@ class MergeGauges:
                 telemetry.CONTROLLER_MERGE_WATERMARK.remove(*labels)
             else:
                 telemetry.CONTROLLER_MERGE_WATERMARK.labels(*labels).set(outlook.watermark_ms / 1000)
-            mine = [task.state for task in facts.tasks if task.config.level.lower() == outlook.level.key]
+            states = [task.state for task in facts.tasks if task.config.level.lower() == outlook.level.key]
             for state in TaskState:
-                telemetry.CONTROLLER_MERGE_QUEUE.labels(*labels, state).set(mine.count(state))
+                telemetry.CONTROLLER_MERGE_QUEUE.labels(*labels, state).set(states.count(state))
 
     def keep(self, tables: Collection[str]) -> None:
         """Remove the gauges of all other tables."""
-        for table in self._shown.keys() - set(tables):
-            for level in self._shown.pop(table):
+        for table in self._levels_by_table.keys() - set(tables):
+            for level in self._levels_by_table.pop(table):
                 self._remove(table, level)
 
     def clear(self) -> None:

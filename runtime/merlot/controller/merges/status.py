@@ -1,8 +1,8 @@
 """Progress of a table's merges for users and programs: the JSON of `GET /rollups`. Pure.
 
 The state of a MergeRollupTask is the first of these that holds: Waiting (no table), Refused (the table cannot be
-merged), Suspended, Failing (a task failed for good), Running, Pending (there is work, but the schedule has not begun a
-run yet), UpToDate.
+merged), Suspended, Failing (a task failed for good), Running, Pending (merges are due, but the schedule has not begun a
+run yet, or they wait until the table keeps fewer replacements), UpToDate.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from merlot.ids import raw_name
 from merlot.spec.tasks import MergeLevel
 
 RECENT_TASKS = 10
+"""Number of ended tasks in the detail."""
 RUNNING_TASKS = 5
 """Number of running tasks that are listed."""
 LAST_TASKS = 5
-"""Number of ended tasks in the cluster's status, which lists them for every table."""
+"""Number of ended tasks in the summary. The cluster's status has a summary of every MergeRollupTask."""
 
 
 class RollupState(StrEnum):
-    """States, explained in the module's docstring."""
+    """State of a MergeRollupTask or of one of its levels. The module's docstring explains each."""
 
     WAITING = "Waiting"
     REFUSED = "Refused"
@@ -42,7 +43,8 @@ Running = Mapping[str, TaskProgress | None]
 
 
 def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistory, running: Running) -> Json:
-    """Return the members that change only with the state: nothing here moves while nothing happens."""
+    """Return the JSON of a MergeRollupTask without its queue. It has no member that changes while nothing happens, such
+    as the time of the next run."""
     state, message = _state(facts, generated)
     outlooks = () if generated is None else generated.levels
     by_level = {outlook.level.key: outlook for outlook in outlooks}
@@ -61,36 +63,36 @@ def summary(facts: RollupFacts, generated: Generated | None, history: TaskHistor
         "lastErrorMs": history.last_error_ms,
         "segmentsWithoutTime": 0 if generated is None else generated.without_time,
         "levels": [
-            _level(level, by_level.get(level.key), _of_level(facts.tasks, level), history, state, running)
+            _level(level, by_level.get(level.key), _tasks_of_level(facts.tasks, level), history, state, running)
             for level in facts.spec.levels
         ],
-        "running": _under_way(facts, running),
-        "history": _ended(history, LAST_TASKS),
+        "running": _running_tasks(facts, running),
+        "history": _ended_tasks(history, LAST_TASKS),
     }
 
 
-def detail(body: Json, facts: RollupFacts, history: TaskHistory, running: Running) -> Json:
-    """Return the summary with the queued tasks and the last ones that ended."""
+def detail(summarized: Json, facts: RollupFacts, history: TaskHistory, running: Running) -> Json:
+    """Return the summary, with the tasks of the queue and with more of the tasks that ended."""
     return {
-        **body,
+        **summarized,
         "tasks": [_task(task, running) for task in facts.tasks],
-        "history": _ended(history, RECENT_TASKS),
+        "history": _ended_tasks(history, RECENT_TASKS),
     }
 
 
-def task_counts(tasks: Iterable[RollupTask], running: int) -> Json:
+def task_counts(tasks: Iterable[RollupTask], num_running: int) -> Json:
     """Return the member `tasks` of the cluster's status."""
     states = [task.state for task in tasks]
     queued = states.count(TaskState.QUEUED)
     return {
-        "queued": max(0, queued - running),
-        "running": running,
+        "queued": max(0, queued - num_running),
+        "running": num_running,
         "poisoned": states.count(TaskState.POISONED),
         "cancelled": states.count(TaskState.CANCELLED),
     }
 
 
-def _ended(history: TaskHistory, number: int) -> list[Json]:
+def _ended_tasks(history: TaskHistory, number: int) -> list[Json]:
     return [task.model_dump(mode="json", by_alias=True) for task in history.tasks[:number]]
 
 
@@ -108,14 +110,14 @@ def _state(facts: RollupFacts, generated: Generated | None) -> tuple[RollupState
         )
         return RollupState.FAILING, text
     if any(task.is_unfinished for task in facts.tasks):
-        return RollupState.RUNNING, _waiting(facts, generated)
+        return RollupState.RUNNING, _room_message(facts, generated)
     if generated is not None and (generated.tasks or generated.waits_for_room):
-        return RollupState.PENDING, _waiting(facts, generated)
-    return RollupState.UP_TO_DATE, _left_alone(generated)
+        return RollupState.PENDING, _room_message(facts, generated)
+    return RollupState.UP_TO_DATE, _skipped_message(generated)
 
 
-def _waiting(facts: RollupFacts, generated: Generated | None) -> str:
-    """Return why merges wait that could run now; empty if none waits."""
+def _room_message(facts: RollupFacts, generated: Generated | None) -> str:
+    """Return a message if merges that are due wait until the table keeps fewer replacements; empty if none waits."""
     if generated is None or not generated.waits_for_room:
         return ""
     assert facts.view is not None
@@ -125,8 +127,8 @@ def _waiting(facts: RollupFacts, generated: Generated | None) -> str:
     )
 
 
-def _left_alone(generated: Generated | None) -> str:
-    """Return a message about segments that are not merged because of their times; empty if there is none."""
+def _skipped_message(generated: Generated | None) -> str:
+    """Return a message about segments that are not merged because of their times; empty if there are none."""
     if generated is None:
         return ""
     too_wide = max((outlook.too_wide for outlook in generated.levels), default=0)
@@ -178,17 +180,17 @@ def _progress(outlook: LevelOutlook) -> str:
     return f"{outlook.buckets_done}/{total}" if total else ""
 
 
-def _under_way(facts: RollupFacts, running: Running) -> list[Json]:
-    """Return the progress of running tasks, rounded: the whole status is written again with each change."""
-    shown = []
+def _running_tasks(facts: RollupFacts, running: Running) -> list[Json]:
+    """Return the progress of running tasks, rounded, since the whole status is written again with each change."""
+    entries = []
     for task in facts.tasks:
         progress = running.get(task.id)
         if progress is None or task.state is not TaskState.QUEUED:
             continue
         percent = 100 * progress.rows // progress.rows_total // 10 * 10 if progress.rows_total else None
         entry = {"id": task.id, "level": task.config.level, "minion": progress.owner, "phase": progress.phase}
-        shown.append({**entry, "percent": percent, "startedMs": progress.started_ms})
-    return shown[:RUNNING_TASKS]
+        entries.append({**entry, "percent": percent, "startedMs": progress.started_ms})
+    return entries[:RUNNING_TASKS]
 
 
 def _level_state(outlook: LevelOutlook, tasks: list[RollupTask], state: RollupState) -> RollupState:
@@ -221,11 +223,11 @@ def _task(task: RollupTask, running: Running) -> Json:
     return shown | ({"progress": progress.model_dump(mode="json", by_alias=True)} if progress is not None else {})
 
 
-def _of_level(tasks: Iterable[RollupTask], level: MergeLevel) -> list[RollupTask]:
+def _tasks_of_level(tasks: Iterable[RollupTask], level: MergeLevel) -> list[RollupTask]:
     return [task for task in tasks if task.config.level.lower() == level.key]
 
 
 def _last_error(facts: RollupFacts, history: TaskHistory) -> str:
-    """Return the error of a task that is being retried, or of the last one that was given up."""
-    open_errors = (task.queued.record.last_error for task in facts.tasks if task.queued.record.last_error)
-    return next(open_errors, history.last_error)
+    """Return the last error of a task in the queue; if none has one, that of the task that failed last."""
+    queue_errors = (task.queued.record.last_error for task in facts.tasks if task.queued.record.last_error)
+    return next(queue_errors, history.last_error)

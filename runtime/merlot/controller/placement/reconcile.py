@@ -1,8 +1,8 @@
-"""Mutations that bring a table's segments from their current to their wanted state. Pure.
+"""Decide which mutations bring a table's segments from their current to their wanted state. Pure.
 
-A replica leaves its old server only when the new ones have loaded it. Until then the segment is assigned to both, so
-that no step of a move, a rebalance or a lower replication leaves a segment without a server. A server that has not
-loaded a segment yet can lose it at once: when a cluster starts, the first server need not load everything.
+A segment leaves its old servers only when the new ones have loaded it. Until then it is assigned to both. So no step of
+a move, of a rebalance or to a lower replication leaves a segment without a server. A server that has not loaded a
+segment yet can lose it at once, so the first server of a starting cluster need not load everything.
 `controller.realtime` places open segments of streams, and `together` places partitions that one server answers for.
 """
 
@@ -20,35 +20,36 @@ from merlot.ids import InstanceId
 
 
 def decide(view: TableView, situation: Situation) -> Sequence[Mutation]:
-    """Return what to change now; nothing for a suspended table."""
+    """Return the mutations that are due now; none for a suspended table."""
     spec = situation.spec
     if spec.suspend:
         return []
     mutations: list[Mutation] = []
     sure_ms = situation.sure_ms
     due = sorted({*expired(removable(view), spec.retention_ms, sure_ms), *covered_by_batches(view, spec, sure_ms)})
-    old = safe_to_remove(view, due)
-    if old:
-        mutations.append(RemoveSegments(old))
-    changes = _assignment(view, {key.name for key in old}, situation)
+    removed = safe_to_remove(view, due)
+    if removed:
+        mutations.append(RemoveSegments(removed))
+    changes = _assignment(view, {key.name for key in removed}, situation)
     if changes:
         mutations.append(Assign(changes))
     return mutations
 
 
 def is_moving(view: TableView, replication: int, leaving: Set[InstanceId] = frozenset()) -> bool:
-    """Return whether any segment waits for others to load it: it has more servers than it should, or one that
-    leaves."""
+    """Return True if a segment is moving: it has more servers than its replication, or a server that is leaving."""
     return any(len(servers) > replication or not leaving.isdisjoint(servers) for servers in view.assignment.values())
 
 
 def in_time(view: TableView, names: Iterable[str]) -> list[str]:
-    """Return the names in order of time, so that neighbours, which queries read together, spread over the servers."""
+    """Return the names in the order of the segments' start times. Queries read neighbours together, and this order
+    spreads neighbours over the servers."""
     return sorted(names, key=lambda name: _order_key(view, name))
 
 
-def _assignment(view: TableView, going: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
-    committed = {name for name, segment in view.segments.items() if not segment.is_open} - going
+def _assignment(view: TableView, removed: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
+    """Return the servers of each committed segment whose servers change, by name."""
+    committed = {name for name, segment in view.segments.items() if not segment.is_open} - removed
     changes: dict[str, tuple[InstanceId, ...]] = {}
     if situation.spec.is_strict:
         grouped = together.assignment(view, situation)

@@ -1,4 +1,5 @@
-"""Bounds of whole-number expressions, from the bounds of columns. They show which sums cannot overflow 64 bits."""
+"""Bounds of whole-number expressions, from the bounds of columns. They show which sums cannot overflow 64 bits, and how
+far apart group keys can be."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.values.types import TypeName
 
 Bounds = tuple[int, int]
+"""Smallest and largest value, inclusive."""
 
 _TYPE_BOUNDS: dict[TypeName, Bounds] = {
     TypeName.BOOLEAN: (0, 1),
@@ -18,8 +20,8 @@ _TYPE_BOUNDS: dict[TypeName, Bounds] = {
 
 
 def bounds_of(expr: Expr, columns: Columns) -> Bounds:
-    """Return the smallest and the largest value that a whole-number expression may have in a segment, inclusive; None
-    if unknown."""
+    """Return the smallest and the largest value that a whole-number expression may have in a segment. If nothing
+    narrower is known, these are the bounds of its type."""
     if isinstance(expr, Literal) and isinstance(expr.value, int):
         return int(expr.value), int(expr.value)
     if isinstance(expr, Column):

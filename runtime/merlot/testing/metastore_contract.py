@@ -1,4 +1,4 @@
-"""Contract of every metastore: subclass `MetastoreContract`, give it sessions on one empty store, and run pytest."""
+"""Contract of every metastore, as tests: subclass `MetastoreContract`, provide `open_session`, and run pytest."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from merlot.metastore.protocol import Check, Create, Delete, Metastore, Put
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 OpenSession = Callable[[], Metastore]
+"""Function that opens another session of the test's store."""
 
 
 class MetastoreContract:
-    """Suite of the contract. The subclass provides the fixture `open_session`: sessions on one store, closed after the
-    test."""
+    """Tests of the contract. The subclass provides the fixture `open_session`, a function that opens sessions of one
+    store. The store is empty before each test, and the sessions are closed after it."""
 
     @pytest.fixture
     def store(self, open_session: OpenSession) -> Metastore:
@@ -123,44 +124,44 @@ class MetastoreContract:
         other.create("/live/x", b"", ephemeral=True)
         other.create("/kept", b"")
         assert store.children("/live") == ["x"]
-        with _called(lambda call: store.watch_children("/live", call)) as gone:
+        with _watching(lambda call: store.watch_children("/live", call)) as wait_for_call:
             other.close()
-            gone()
+            wait_for_call()
         assert store.children("/live") == []
         assert store.get("/kept") is not None
 
     def test_a_watch_calls_back_for_create_change_and_delete(self, store: Metastore, open_session: OpenSession) -> None:
         other = open_session()
-        with _called(lambda call: store.watch("/w", call)) as called:
+        with _watching(lambda call: store.watch("/w", call)) as wait_for_call:
             other.create("/w", b"1")
-            called()
+            wait_for_call()
             other.put("/w", b"2", 0)
-            called()
+            wait_for_call()
             other.delete("/w")
-            called()
+            wait_for_call()
             other.create("/w", b"3")
-            called()
+            wait_for_call()
 
     def test_a_watch_of_children_works_before_the_node_exists(
         self, store: Metastore, open_session: OpenSession
     ) -> None:
         other = open_session()
-        with _called(lambda call: store.watch_children("/dir", call)) as called:
+        with _watching(lambda call: store.watch_children("/dir", call)) as wait_for_call:
             other.create("/dir/a", b"")
-            called()
+            wait_for_call()
             wait_until(lambda: store.children("/dir") == ["a"])
             other.create("/dir/b", b"")
-            called()
+            wait_for_call()
             other.delete("/dir/b")
-            called()
+            wait_for_call()
 
     def test_a_cancelled_watch_is_silent(self, store: Metastore) -> None:
         calls: list[int] = []
-        cancelled = store.watch("/w", lambda: calls.append(1))
-        cancelled.cancel()
-        with _called(lambda call: store.watch("/w", call)) as called:
+        watch = store.watch("/w", lambda: calls.append(1))
+        watch.cancel()
+        with _watching(lambda call: store.watch("/w", call)) as wait_for_call:
             store.create("/w", b"")
-            called()
+            wait_for_call()
         assert calls == []
 
     def test_a_callback_that_raises_does_not_silence_the_others(self, store: Metastore) -> None:
@@ -168,11 +169,11 @@ class MetastoreContract:
             raise ValueError("a callback's bug")
 
         store.watch("/w", fail)
-        with _called(lambda call: store.watch("/w", call)) as called:
+        with _watching(lambda call: store.watch("/w", call)) as wait_for_call:
             store.create("/w", b"")
-            called()
+            wait_for_call()
             store.put("/w", b"2", 0)
-            called()
+            wait_for_call()
 
     def test_a_callback_may_read_the_store(self, store: Metastore) -> None:
         seen: list[bytes] = []
@@ -225,8 +226,8 @@ class MetastoreContract:
 
 
 @contextmanager
-def _called(subscribe: Callable[[Callable[[], None]], object]) -> Iterator[Callable[[], None]]:
-    """Yield a function that waits for the next callback."""
+def _watching(subscribe: Callable[[Callable[[], None]], object]) -> Iterator[Callable[[], None]]:
+    """Subscribe a callback, and yield a function that waits for its next call."""
     event = threading.Event()
     subscribe(event.set)
 

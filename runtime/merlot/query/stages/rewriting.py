@@ -25,13 +25,15 @@ Change = Callable[[Expr], Expr]
 
 
 def is_grouped(block: Block) -> bool:
-    """Return whether a block's rows are groups: it has GROUP BY or aggregates."""
+    """Return True if a block's rows are groups: it has GROUP BY or aggregates."""
     return bool(block.group_by or block.grouping_sets) or any(map(has_aggregate, block.exprs))
 
 
 def substituted(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
-    """Return a top-down copy, arguments and filters of aggregates included. What `substitute` returns, unless None,
-    replaces a node and all below it."""
+    """Return a copy of an expression in which `substitute` replaces nodes, from the top down.
+
+    If it returns an expression for a node, this replaces the node and all below it. If it returns None, the node stays,
+    and its arguments follow, as does the filter of an aggregate."""
     replacement = substitute(expr)
     if replacement is not None:
         return replacement
@@ -61,34 +63,34 @@ def map_query(query: Query, change: Change) -> Query:
 
 
 def map_inner(block: Block, change: Callable[[Query], Query]) -> Block:
-    """Change each query that a block has in FROM or in expressions; the very block if none changes."""
+    """Return a block with its subqueries in FROM and in expressions changed; the block itself if none changes."""
 
-    def slot_with(slot: Slot) -> Slot:
+    def changed_slot(slot: Slot) -> Slot:
         if not isinstance(slot, Subquery):
             return slot
         query = change(slot.query)
         return slot if query is slot.query else replace(slot, query=query)
 
     source = None if block.source is None else map_derived(block.source, change)
-    slots = {name: slot_with(slot) for name, slot in block.slots.items()}
+    slots = {name: changed_slot(slot) for name, slot in block.slots.items()}
     is_same = source is block.source and all(slots[name] is slot for name, slot in block.slots.items())
     return block if is_same else replace(block, source=source, slots=slots)
 
 
 def map_derived(relation: Relation, change: Callable[[Query], Query]) -> Relation:
-    """Change the subqueries of a FROM; the very relation if none changes."""
+    """Return a FROM with its subqueries changed; the relation itself if none changes."""
 
-    def source_with(source: Source) -> Source:
+    def changed_source(source: Source) -> Source:
         if not isinstance(source, Derived):
             return source
         query = change(source.query)
         return source if query is source.query else replace(source, query=query)
 
-    return map_sources(relation, source_with)
+    return map_sources(relation, changed_source)
 
 
 def map_sources(relation: Relation, change: Callable[[Source], Source]) -> Relation:
-    """Change the relations of a FROM, joins left out; the very relation if none changes."""
+    """Return a FROM with its relations other than joins changed; the relation itself if none changes."""
     if not isinstance(relation, Join):
         return change(relation)
     left, right = map_sources(relation.left, change), map_sources(relation.right, change)
@@ -97,7 +99,7 @@ def map_sources(relation: Relation, change: Callable[[Source], Source]) -> Relat
 
 
 def map_conditions(relation: Relation | None, change: Change) -> Relation | None:
-    """Return a FROM with conditions of joins changed, and lists that are unnested; its subqueries are not."""
+    """Return a FROM with the conditions of its joins and the lists of UNNEST changed; its subqueries stay."""
     if isinstance(relation, Unnest):
         return replace(relation, lists=tuple(map(change, relation.lists)))
     if not isinstance(relation, Join):
@@ -111,32 +113,32 @@ def map_conditions(relation: Relation | None, change: Change) -> Relation | None
 
 
 def map_block(block: Block, change: Change) -> Block:
-    """Return a block with each of its expressions changed, except those of subqueries and joins."""
+    """Return a block with each of its expressions changed, except those in FROM and inside subqueries."""
 
-    def keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
+    def changed_keys(order_by: tuple[OrderKey, ...]) -> tuple[OrderKey, ...]:
         return tuple(replace(key, expr=change(key.expr)) for key in order_by)
 
-    def change_slot(slot: Slot) -> Slot:
+    def changed_slot(slot: Slot) -> Slot:
         if isinstance(slot, Subquery):
             return replace(slot, operands=tuple(map(change, slot.operands)))
         return replace(
             slot,
             args=tuple(map(change, slot.args)),
             partition_by=tuple(map(change, slot.partition_by)),
-            order_by=keys(slot.order_by),
+            order_by=changed_keys(slot.order_by),
             filter=None if slot.filter is None else change(slot.filter),
         )
 
-    def optional(expr: Expr | None) -> Expr | None:
+    def changed_or_none(expr: Expr | None) -> Expr | None:
         return None if expr is None else change(expr)
 
     return replace(
         block,
         outputs=tuple(Output(output.label, change(output.expr)) for output in block.outputs),
-        where=optional(block.where),
+        where=changed_or_none(block.where),
         group_by=tuple(map(change, block.group_by)),
-        having=optional(block.having),
-        qualify=optional(block.qualify),
-        order_by=keys(block.order_by),
-        slots={name: change_slot(slot) for name, slot in block.slots.items()},
+        having=changed_or_none(block.having),
+        qualify=changed_or_none(block.qualify),
+        order_by=changed_keys(block.order_by),
+        slots={name: changed_slot(slot) for name, slot in block.slots.items()},
     )

@@ -18,16 +18,16 @@ __all__ = ["KEYWORDS", "files", "main", "render", "rollup_crd", "structural", "t
 HEADER = "# Generated from the models in runtime/merlot/spec by `make crds`; do not edit.\n"
 
 
-class _Plain(yaml.SafeDumper):
-    """YAML dumper that writes a shared part at every place instead of an anchor and aliases."""
+class _DumperWithoutAliases(yaml.SafeDumper):
+    """YAML dumper that repeats a part used several times, instead of writing an anchor and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def render(definition: Mapping[str, Any]) -> str:
-    """Return the YAML text of a definition."""
-    return HEADER + yaml.dump(definition, Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
+    """Return the YAML text of a CustomResourceDefinition, with the header."""
+    return HEADER + yaml.dump(definition, Dumper=_DumperWithoutAliases, sort_keys=False, width=120, allow_unicode=True)
 
 
 def files() -> dict[str, str]:

@@ -23,15 +23,16 @@ COLUMNS: tuple[Column, ...] = (
     ("Last-Error", "string", ".status.lastError", 1),
     ("Age", "date", ".metadata.creationTimestamp", 0),
 )
+"""Columns of `kubectl get mergerolluptasks`."""
 
 
 def rollup_crd() -> JsonSchema:
     """Return the CustomResourceDefinition of MergeRollupTask."""
     schema = object_schema(MergeRollupTask, MergeRollupTaskStatus)
     add_rules(schema, RULES)
-    level = schema["properties"]["spec"]["properties"]["levels"]["items"]
-    level["properties"]["eraseDimensionValues"]["x-kubernetes-list-type"] = "set"
-    levels = schema["properties"]["status"]["properties"]["levels"]
-    levels["x-kubernetes-list-type"] = "atomic"
-    schema["properties"]["status"]["properties"]["running"]["x-kubernetes-list-type"] = "atomic"
+    spec_level = schema["properties"]["spec"]["properties"]["levels"]["items"]
+    spec_level["properties"]["eraseDimensionValues"]["x-kubernetes-list-type"] = "set"
+    status = schema["properties"]["status"]["properties"]
+    status["levels"]["x-kubernetes-list-type"] = "atomic"
+    status["running"]["x-kubernetes-list-type"] = "atomic"
     return definition(NAMES, schema, COLUMNS)

@@ -44,11 +44,11 @@ def postponed_signals() -> Iterator[None]:
     def note(number: int, _: FrameType | None) -> None:
         caught.append(number)
 
-    previous_handlers = {number: signal.signal(number, note) for number in _SIGNALS}
+    previous_handlers = {signum: signal.signal(signum, note) for signum in _SIGNALS}
     try:
         yield
     finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
+        for signum, handler in previous_handlers.items():
+            signal.signal(signum, handler)
     for number in caught:
         signal.raise_signal(number)

@@ -43,7 +43,7 @@ KINDS = (
     ),
 )
 """A name that stands for another one, by turns."""
-_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[$\w]+|[^\w$'"`]""")
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`|[$\w]+|[^\w$'"`]|['"`].*""", re.DOTALL)
 _DERIVED = re.compile(r"\$(\w+)\$([A-Z]+)")
 
 
@@ -67,7 +67,7 @@ def odd_names() -> dict[str, str]:
 
 ODD = odd_names()
 _WORDS_OF_SQL = frozenset({"DAY", "MONTH", "YEAR", "HOUR", "MINUTE", "REAL"})
-_POSITION = re.compile(r"line 1, column (\d+)")
+_POSITION = re.compile(r"(line 1, column )(\d+)( near \")?")
 
 
 def renamed(dataset: Dataset) -> Dataset:
@@ -130,7 +130,7 @@ def _odd(word: str) -> str | None:
     """The name for a word, in its case; None if it is no column's."""
     if word in ODD:
         return ODD[word]
-    if word in _WORDS_OF_SQL or word.lower() not in ODD:
+    if word.upper() in _WORDS_OF_SQL or word.lower() not in ODD:
         return None
     return re.sub("[a-z]", lambda letter: letter[0].upper(), ODD[word.lower()])
 
@@ -154,9 +154,26 @@ class OddNames:
         try:
             answer = self._layout.query(renamed_sql(sql))
         except MerlotError as error:
-            text = _POSITION.sub(lambda found: f"line 1, column {_place(sql, int(found[1]))}", str(error))
-            raise RefusedError(plain_words(text), error.code) from error
+            raise RefusedError(plain_words(_plain_position(str(error), sql)), error.code) from error
         return answer._replace(columns=[plain_words(name) for name in answer.columns])
+
+
+def _plain_position(message: str, sql: str) -> str:
+    """Return the message with the position, and the excerpt of the text there, in the query as it is written."""
+    match = _POSITION.search(message)
+    if match is None:
+        return message
+    column = int(match[2])
+    start = _place(sql, column)
+    before, rest = message[: match.start()] + match[1] + str(start), message[match.end(2) :]
+    if match[3] is None:
+        return before + rest
+    return before + rest.replace(_excerpt(renamed_sql(sql), column), _excerpt(sql, start), 1)
+
+
+def _excerpt(sql: str, column: int) -> str:
+    """Return the text that an error at a column shows, as `lexer.error_at` cuts it."""
+    return sql[column - 1 : column + 19].split("\n")[0]
 
 
 def _place(sql: str, column: int) -> int:

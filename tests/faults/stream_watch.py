@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from confluent_kafka import Producer
 from kafka_brokers import KafkaBrokers
 
+from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.errors import MerlotError
@@ -33,6 +34,7 @@ NUM_PARTITIONS = 4
 ROWS_PER_S = 2000
 TABLE = offline(events_manifest(Path()).raw_name)
 FLUSH_ROWS = 1500
+BY_SEGMENT = "SELECT $segmentName, count(*) FROM events GROUP BY $segmentName LIMIT 100000"
 
 
 class Events(Protocol):
@@ -101,6 +103,8 @@ class Watcher:
 
     cluster: ClusterProcesses
     events: Events
+    appended: Counter[int | str] = field(default_factory=Counter)
+    """Rows by partition."""
     num_answers: int = 0
     num_flagged: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
@@ -113,6 +117,7 @@ class Watcher:
         partition = 0
         while not self.is_stopping:
             self.events.append(ROWS_PER_S // 20, partition)
+            self.appended[partition] += ROWS_PER_S // 20
             partition = (partition + 1) % NUM_PARTITIONS
             await asyncio.sleep(0.05)
 
@@ -156,12 +161,29 @@ class Watcher:
 
     async def shows_all(self) -> None:
         """Every row that was appended, once."""
-        async with asyncio.timeout(PATIENCE_S):
-            counts = None
-            while counts is None or counts[0] < self.events.num_events:
-                counts = await self.counts()
-                await asyncio.sleep(0.05)
-        assert counts == [self.events.num_events] * 3
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                counts = None
+                while counts is None or counts[0] < self.events.num_events:
+                    counts = await self.counts()
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise TimeoutError(await self._shown(counts)) from None
+        assert counts == [self.events.num_events] * 3, await self._shown(counts)
+
+    async def _shown(self, counts: list[float] | None) -> str:
+        """Rows wanted and shown, as a whole and by partition."""
+        try:
+            answer = await asyncio.to_thread(self.cluster.query, BY_SEGMENT)
+        except OSError as error:
+            return f"rows={self.events.num_events} counts={counts}; no broker answers: {error}"
+        shown = Counter[int | str]()
+        for segment, count in answer["resultTable"]["rows"] if answer.get("resultTable") else ():
+            name = StreamSegmentName.parse(segment)
+            shown["open segments" if name is None else name.partition] += count
+        parts = [*self.appended, *sorted(map(str, shown.keys() - self.appended.keys()))]
+        by_partition = "; ".join(f"{part}: wanted {self.appended[part]}, shown {shown[part]}" for part in parts)
+        return f"rows={self.events.num_events} counts={counts}; {by_partition}; exceptions={answer['exceptions']}"
 
 
 def reasons_of(answer: Mapping[str, Any]) -> set[str]:

@@ -70,9 +70,13 @@ class Watcher:
 
     async def shows_all(self) -> None:
         expected = [self.files.num_days * PER_DAY] * 2
-        async with asyncio.timeout(PATIENCE_S):
-            while await self.look() != expected:
-                await asyncio.sleep(0.05)
+        shown = None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while (shown := await self.look()) != expected:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise TimeoutError(f"rows and ids: wanted {expected}, shown {shown}") from None
 
 
 async def hurt(process: RoleProcess, rng: random.Random) -> None:

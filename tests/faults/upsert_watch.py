@@ -363,11 +363,22 @@ class UpsertWatcher:
     async def shows_all(self) -> None:
         """What the dicts have in the end."""
         wanted = rows_of(self.ledgers, [one.shown() for one in self.ledgers])
-        async with asyncio.timeout(PATIENCE_S):
-            found = None
-            while found != wanted:
-                found = sorted(tuple(map(int, row)) for row in await self.answer(SHOWN) or ())
-                await asyncio.sleep(0.05)
+        rows: list[tuple[int, ...]] | None = None
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while rows != wanted:
+                    rows = sorted(tuple(map(int, row)) for row in await self.answer(SHOWN) or ())
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise TimeoutError(_difference(wanted, rows or [])) from None
+
+
+def _difference(wanted: Sequence[tuple[int, ...]], shown: Sequence[tuple[int, ...]]) -> str:
+    """Rows wanted and shown by partition, and a few that differ."""
+    counts = [Counter(row[0] for row in rows) for rows in (wanted, shown)]
+    by_partition = "; ".join(f"{part}: wanted {counts[0][part]}, shown {counts[1][part]}" for part in sorted(counts[0]))
+    missing, surplus = sorted(set(wanted) - set(shown)), sorted(set(shown) - set(wanted))
+    return f"{by_partition}; missing={missing[:5]} surplus={surplus[:5]}"
 
 
 def sums_of(seqs: Seqs) -> tuple[int, ...]:

@@ -303,8 +303,7 @@ class ControllerLoop:
         )
         if spec.ingestion.stream is not None:
             table.watch_stream()
-            if spec.upsert is not None and spec.upsert.config_ref is not None:
-                table.watch_upsert(spec.upsert.config_ref)
+            table.watch_upsert(None if spec.upsert is None else spec.upsert.config_ref)
             draining = cluster.drains.keys() & servers.live | servers.leaving
             table.view, table.is_backfilled = follow_stream(
                 self._metastore, table.view, situation, self._clock, self._lease.fence, draining

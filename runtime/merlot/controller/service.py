@@ -129,7 +129,7 @@ class ControllerService:
 
     def size(self, name: str) -> Json:
         """Return a table's bytes by segment and in total."""
-        return pinot_json.size(raw_name(name), self.view(name))
+        return pinot_json.size(raw_name(name), self.view(name), tables.spec_of(self.table(name)).spec)
 
     def metadata(self, name: str) -> Json:
         """Return a table's counts of segments, rows and bytes."""

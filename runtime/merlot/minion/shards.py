@@ -12,14 +12,26 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
-from merlot.errors import NotFoundError
+from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import TableName
 from merlot.minion.control import TaskControl
 from merlot.segment.immutable import verify_file
 from merlot.store.deepstore import DeepStore
+
+_RECORDS: Final = TypeAdapter(list[SegmentRecord])
+
+
+def _records_of(text: bytes, shard: int) -> list[SegmentRecord]:
+    try:
+        return _RECORDS.validate_json(text)
+    except ValidationError as error:
+        raise CorruptionError(f"outputs of a shard cannot be read shard={shard}") from error
 
 
 class ShardFiles:
@@ -61,7 +73,7 @@ class ShardFiles:
                 self._store.fetch(self._output_url(shard), path)
             except NotFoundError:
                 return None
-            records = [SegmentRecord.model_validate(row) for row in json.loads(path.read_text())]
+            records = _records_of(path.read_bytes(), shard)
         is_there = all(self._store.modified_ms(record.url) is not None for record in records)
         return records if is_there else None
 

@@ -137,7 +137,7 @@ class _ClientConnection(Connection):
         self._numbers = itertools.count(1)
         self.ready: asyncio.Future[None] = self._loop.create_future()
         """Done when the server has introduced itself; UnavailableError if it does not, or refuses."""
-        self._pongs: list[asyncio.Future[None]] = []
+        self._pongs: set[asyncio.Future[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -167,14 +167,18 @@ class _ClientConnection(Connection):
 
     async def ping(self, timeout_s: float) -> str:
         """Return the instance id of the server. Raise UnavailableError."""
-        pong = self._loop.create_future()
-        self._pongs.append(pong)
+        if not self.is_open:
+            raise self._connection_lost_error()
+        pong: asyncio.Future[None] = self._loop.create_future()
+        self._pongs.add(pong)
         self.send(Kind.PING)
         try:
             async with asyncio.timeout(timeout_s):
                 await pong
         except TimeoutError as error:
             raise UnavailableError(f"server did not answer in time target={self.peer}") from error
+        finally:
+            self._pongs.discard(pong)
         assert self.peer_hello is not None
         return self.peer_hello.instance
 

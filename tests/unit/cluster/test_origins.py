@@ -99,6 +99,26 @@ def test_who_removes_the_merged_segment_may_push_its_parts_again(table: SqliteMe
     assert names(table) == {"h1", "h2", "other"}
 
 
+@pytest.mark.parametrize("is_over", [False, True], ids=["within the grace period", "after it"])
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("crc", [7, 8], ids=["same rows", "other rows"])
+def test_a_push_over_a_merged_segment_does_not_bring_its_inputs_back(
+    crc: int, levels: int, is_over: bool, table: SqliteMetastore
+) -> None:
+    """Nobody knows which of the inputs' rows the pushed version has, so they are refused."""
+    replaced(table, ["h1", "h2"], [segment("day", custom_map=MERGED)], is_over=is_over)
+    if levels == 2:
+        replaced(table, ["day", "other"], [segment("month", custom_map=MERGED)], is_over=is_over)
+    merged = "day" if levels == 1 else "month"
+    request = PublishRequest(records=(segment(merged, crc=9),), replace_rows=True)
+    assert publish_request(table, TABLE, request).replaced == (merged,)
+    before = set(load(table, TABLE).visible)
+    with pytest.raises((MergedBeforeError, PreconditionError)):
+        push(table, segment("h1", crc=crc))
+    assert set(load(table, TABLE).visible) == before
+    assert push(table, segment("h1", crc=crc), replace=(merged,)).published == ("h1",), "it takes the place"
+
+
 def test_who_replaces_segments_by_himself_may_have_them_back(table: SqliteMetastore) -> None:
     replaced(table, ["h1", "h2"], [segment("v2")])
     assert push(table, segment("h1"), replace=("v2",)).published == ("h1",)

@@ -127,10 +127,16 @@ def publish(store: Metastore, clock: FakeClock, *records: SegmentRecord, replace
 
 
 def replace(
-    store: Metastore, clock: FakeClock, files: Files, *, until: str, custom: dict[str, str] | None = None
+    store: Metastore,
+    clock: FakeClock,
+    files: Files,
+    *,
+    until: str,
+    custom: dict[str, str] | None = None,
+    stamps: FakeClock | None = None,
 ) -> str:
-    """A replacement of two segments by one, as far as asked."""
-    context = WriteContext(clock=clock)
+    """A replacement of two segments by one, as far as asked. `stamps`: the clock of whoever replaces them."""
+    context = WriteContext(clock=stamps or clock)
     replacement = Replacement(segments_from=("h1", "h2"), segments_to=("day",), custom_map=custom or {}, entry="e")
     entry = replacements.start_replacement(store, TABLE, replacement, context=context)
     replacements.put_outputs(store, TABLE, entry, [files.upload(segment("day", clock))], context=context)
@@ -201,6 +207,38 @@ def test_outputs_of_what_was_reverted_or_abandoned_go_after_a_day(
     assert (set(view.segments), view.lineage) == ({"h1", "h2", "other"}, {})
     pass_time(loop, clock, HOUR_S + 61)
     assert names(files) == {"h1@1.mseg", "h2@1.mseg", "other@1.mseg"}
+    loop.close()
+
+
+@pytest.mark.parametrize("years", [-20, 20])
+@pytest.mark.parametrize("until", ["end", "revert"])
+def test_a_replacement_stamped_by_a_wrong_clock_is_kept_for_its_grace_period_and_no_longer(
+    until: str, years: int, store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 61)
+    wrong = FakeClock(clock.now_ms() + round(years * 365 * DAY_S * 1000))
+    replace(store, clock, files, until=until, stamps=wrong)
+    pass_time(loop, clock, 61)
+    grace_s = 4 * HOUR_S if until == "end" else DAY_S
+    for _ in range(10):
+        pass_time(loop, clock, (grace_s - HOUR_S) / 10)
+        assert {"h1", "day"} <= load(store, TABLE).segments.keys(), "it can be reverted, and slow brokers go on with it"
+    for _ in range(10):
+        pass_time(loop, clock, 0.2 * HOUR_S)
+    assert load(store, TABLE).lineage == {}
+    loop.close()
+
+
+def test_a_stamp_within_the_skew_of_clocks_that_are_right_is_believed(
+    store: SqliteMetastore, files: Files, clock: FakeClock
+) -> None:
+    loop = loop_of(store, files, clock)
+    pass_time(loop, clock, 61)
+    ahead = FakeClock(clock.now_ms() + 30_000)
+    replace(store, clock, files, until="end", stamps=ahead)
+    pass_time(loop, clock, 1)
+    assert load(store, TABLE).lineage["e"].since_ms == ahead.now_ms()
     loop.close()
 
 

@@ -12,6 +12,7 @@ from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish
+from merlot.cluster.segments.transaction import PutSegments, mutate
 from merlot.controller.http.api import make_app, routes
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
@@ -108,6 +109,31 @@ async def test_states_tell_what_servers_should_have_and_what_they_have(client: C
     assert [one["segmentStatus"] for one in states] == ["BAD", "BAD"]
     assert await get(client, "/segments/batches") == [{"OFFLINE": ["a", "b"]}]
     assert await get(client, "/segments/both") == [{"OFFLINE": []}, {"REALTIME": []}]
+
+
+async def test_sizes_come_by_half(client: Client, store: SqliteMetastore) -> None:
+    """Also of segments in a half that the manifest does not name."""
+    fields = {"crc": 1, "total_docs": 1, "url": "u"}
+    batch = SegmentRecord(name="batch", size_bytes=100, **fields)
+    stream = SegmentRecord(name="stream", size_bytes=7, stream_offsets="0:0-5", **fields)
+    for table in ("batches", "live", "both"):
+        name = TableName(f"{table}_OFFLINE")
+        mutate(store, name, lambda _: [PutSegments((batch, stream))])
+        size = await get(client, f"/tables/{table}/size")
+        assert size["reportedSizeInBytes"] == 107
+        for half, segment, num_bytes in (("offline", "batch", 100), ("realtime", "stream", 7)):
+            sizes = size[f"{half}Segments"]
+            assert sizes["reportedSizeInBytes"] == sizes["reportedSizePerReplicaInBytes"] == num_bytes
+            assert sizes["segments"] == {segment: {"reportedSizeInBytes": num_bytes}}
+
+
+async def test_the_size_of_a_half_that_there_is_not_is_null(client: Client) -> None:
+    by_table = {
+        table: [bool(size[f"{half}Segments"]) for half in ("offline", "realtime")]
+        for table in ("batches", "live", "both")
+        for size in [await get(client, f"/tables/{table}/size")]
+    }
+    assert by_table == {"batches": [True, False], "live": [False, True], "both": [True, True]}
 
 
 async def test_small_facts_are_told_in_pinot_s_words(client: Client) -> None:

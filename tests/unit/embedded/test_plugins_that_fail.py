@@ -36,6 +36,21 @@ def answers_too_little(spec, records):
 def answers_text(spec, records):
     return lambda where: "all of them"
 
+def answers_nothing(spec, records):
+    return lambda where: None
+
+def answers_positions(spec, records):
+    return lambda where: np.arange(len(records))
+
+def answers_shares(spec, records):
+    return lambda where: [0.0] * len(records)
+
+def answers_objects(spec, records):
+    return lambda where: np.zeros(len(records), object)
+
+def answers_a_table(spec, records):
+    return lambda where: np.zeros((len(records), 1), bool)
+
 def keeps_one(spec, records):
     return lambda where: np.arange(len(records)) == 0
 """
@@ -54,7 +69,12 @@ def answers_none(spec):
 def always_one(spec):
     return lambda text: 1
 """
-PRUNER_NAMES = ("acme.loses_its_way", "acme.raises", "acme.answers_too_little", "acme.answers_text", "acme.keeps_one")
+NO_MASKS = ("too_little", "text", "nothing", "positions", "shares", "objects", "a_table")
+"""What pruners answer instead of a mask."""
+PRUNER_NAMES = (
+    *("acme.loses_its_way", "acme.raises", "acme.keeps_one"),
+    *(f"acme.answers_{answer}" for answer in NO_MASKS),
+)
 FUNCTION_NAMES = ("factory_fails", "value_error", "answers_none", "always_one")
 
 
@@ -88,9 +108,14 @@ async def problems(node: Node) -> list[str]:
 
 LOADING = {"acme.missing": "cannot be had", "acme.broken": "cannot be had", "acme.loses_its_way": "no map"}
 ASKING = {"acme.raises": "KeyError", "acme.answers_too_little": "no mask", "acme.answers_text": "no mask"}
+OTHER_TYPES = {f"acme.answers_{answer}": "no mask" for answer in NO_MASKS[2:]}
+assert {*LOADING, *ASKING, *OTHER_TYPES, "acme.keeps_one"} >= set(PRUNER_NAMES)
+assert max(map(len, (LOADING, ASKING, OTHER_TYPES))) <= echo.MAX_PROBLEMS
 
 
-@pytest.mark.parametrize("failures", [LOADING, ASKING], ids=["while they are loaded", "when they are asked"])
+@pytest.mark.parametrize(
+    "failures", [LOADING, ASKING, OTHER_TYPES], ids=["while they are loaded", "when they are asked", "other types"]
+)
 async def test_pruners_that_fail_prune_nothing_and_each_is_told(
     start_with_orders: StartNode, failures: dict[str, str]
 ) -> None:
@@ -111,6 +136,17 @@ async def test_a_pruner_that_works_is_asked_and_no_problem(start_with_orders: St
     node = await start_with_orders(pruned_by("acme.keeps_one"), DAYS)
     await until_answer(node, COUNT, "numSegmentsPrunedByBroker", len(DAYS) - 1)
     assert await problems(node) == []
+
+
+async def test_a_pruner_that_fails_in_each_query_is_logged_once(
+    start_with_orders: StartNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = await start_with_orders(pruned_by("acme.raises", "acme.answers_positions"), DAYS)
+    for number in range(5):
+        await until_rows(node, f"{COUNT} AND at > {number}", [[100 * len(DAYS)]])
+    messages = [record.getMessage() for record in caplog.records]
+    for name in ("acme.raises", "acme.answers_positions"):
+        assert len([text for text in messages if "segments are kept" in text and name in text]) == 1
 
 
 def partitioned_by(function: str) -> Callable[[SegmentRecord], SegmentRecord]:

@@ -308,3 +308,26 @@ async def test_a_stopping_server_refuses_new_requests_and_answers_the_old(exits:
     hold.set()
     assert (await running).missing == REQUEST.segments
     await stopping
+
+
+async def test_a_ping_without_an_answer_leaves_nothing_behind(exits: AsyncExitStack) -> None:
+    server, port = await serve(exits, echo)
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    assert await channel.ping(5.0) == "Server_x_1"
+    connection = channel._connection
+    assert connection is not None
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="did not answer in time"):
+            await channel.ping(0.0)
+    given_up = asyncio.create_task(connection.ping(60.0))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    assert connection._pongs == set()
+    await server.stop(0)
+    async with asyncio.timeout(PATIENCE_S):
+        while connection.is_open:
+            await asyncio.sleep(0)
+    with pytest.raises(UnavailableError, match="connection is lost"):
+        await connection.ping(60.0)

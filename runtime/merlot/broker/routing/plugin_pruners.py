@@ -1,8 +1,8 @@
 """Call users' own segment pruners, from entry points. A pruner that fails costs a query no rows and does not fail it.
 
-If a pruner cannot be loaded, fails or returns no mask, every segment is kept; the failure is counted, and `problem`
-reports it for the table's status. Pruners are made in a thread and called on the event loop, or in a thread for a long
-filter.
+If a pruner cannot be loaded, fails or returns no mask, every segment is kept. Each failure is counted, the first one is
+logged, and `problem` reports the last one for the table's status. Pruners are made in a thread and called on the event
+loop, or in a thread for a long filter. Nothing can stop a call that does not return (docs/operations.md).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class PreparedPruner(Protocol):
     """A user's own pruner over the segments of one snapshot."""
 
     def __call__(self, where: Expr) -> Keep:
-        """Return, for each of the records that it was made with, whether the segment may hold rows that pass the
-        filter."""
+        """Return, for each of the records that the pruner was made with, whether the segment may hold rows that pass
+        the filter: an array of bool as long as the records, in their order."""
         ...
 
 
@@ -45,10 +45,19 @@ _NO_RECORD: Final = SegmentRecord(name="", crc=0, size_bytes=0, url="", total_do
 class PluginPruner:
     """A user's pruner, prepared for the records of one snapshot."""
 
-    def __init__(self, table: TableName, name: str, spec: TableSpec, records: Sequence[SegmentRecord]) -> None:
+    def __init__(
+        self,
+        table: TableName,
+        name: str,
+        spec: TableSpec,
+        records: Sequence[SegmentRecord],
+        *,
+        failed_before: bool = False,
+    ) -> None:
         self.name = name
         self.problem: str | None = None
         """Last failure, in one line; None if there was none."""
+        self._is_logged = failed_before
         self._table = table
         self._num_segments = len(records)
         self._prepared: PreparedPruner | None = None
@@ -63,23 +72,27 @@ class PluginPruner:
         """Return the mask of segments to keep; all of them if the pruner fails."""
         if self._prepared is not None:
             try:
-                mask = np.asarray(self._prepared(where), np.bool_)
-                if mask.shape == (self._num_segments,):
+                mask = np.asarray(self._prepared(where))
+                if mask.dtype == np.bool_ and mask.shape == (self._num_segments,):
                     return mask
-                self._fail(f"pruner answered no mask name={self.name} shape={mask.shape}", None)
+                self._fail(f"pruner answered no mask name={self.name} dtype={mask.dtype} shape={mask.shape}", None)
             except Exception as error:  # noqa: BLE001 - foreign code must not fail a query
                 self._fail(f"pruner failed name={self.name} cause={error!r:.200}", error)
         return np.ones(self._num_segments, np.bool_)
 
     def _fail(self, problem: str, error: Exception | None) -> None:
-        self.problem = problem
         telemetry.BROKER_PRUNER_FAILURES.labels(self._table, self.name).inc()
-        _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
+        if not self._is_logged:
+            _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
+        self.problem, self._is_logged = problem, True
 
 
-def prepare_all(table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None]) -> tuple[PluginPruner, ...]:
+def prepare_all(
+    table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None], previous: Sequence[PluginPruner] = ()
+) -> tuple[PluginPruner, ...]:
     """Prepare the users' pruners that a table lists, in its order. A segment whose record is None gets an empty
-    record."""
+    record. A pruner that failed in the `previous` snapshot is not logged again."""
     known_records = [_NO_RECORD if record is None else record for record in records]
     names = filter(pruners.is_own, spec.routing.segment_pruners)
-    return tuple(PluginPruner(table, name, spec, known_records) for name in names)
+    failed = {pruner.name for pruner in previous if pruner.problem is not None}
+    return tuple(PluginPruner(table, name, spec, known_records, failed_before=name in failed) for name in names)

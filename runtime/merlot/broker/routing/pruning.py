@@ -185,7 +185,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     else:
         builder = _StatisticsBuilder(snapshot, spec, records, [segment.cut for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
-        own = plugin_pruners.prepare_all(snapshot.table, spec, records)
+        own = plugin_pruners.prepare_all(snapshot.table, spec, records, () if previous is None else previous.own)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]
     servers, turns = _turns(snapshot, [segment.key for segment in segments])

@@ -11,16 +11,16 @@ import functools
 import hashlib
 import json
 
-from pydantic import ValidationError
-
-from merlot.cluster.consuming.recovery import NUMBER, fields_of, read
+from merlot.cluster.consuming.recovery import fields_of, read
 from merlot.errors import CorruptionError
 from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
+from merlot.values.stored_text import stored_object
 
+_WHAT = "pinned settings"
 NOT_PINNED = {"flush", "properties", "secret_ref", "on_offset_out_of_range"}
 """Fields of the stream that are not pinned: none of them changes which rows the messages make."""
 
@@ -51,20 +51,15 @@ def pinned_upsert(text: str) -> str:
     """Return the part of pinned settings that decides which rows are valid. The text is empty if there is none, or if
     the settings cannot be read; `unpin` raises for the latter."""
     try:
-        upsert = json.loads(text)["upsert"]
-    except (ValueError, KeyError, TypeError):
+        upsert = stored_object(text, _WHAT)["upsert"]
+    except (CorruptionError, KeyError):
         return ""
     return json.dumps(upsert, sort_keys=True, separators=(",", ":"))
 
 
 def unpin_upsert(text: str) -> UpsertSpec:
     """Parse a text of `pinned_upsert`. Raise CorruptionError if it cannot be read."""
-    try:
-        fields = json.loads(text)
-        fields.pop(NUMBER, None)
-        return read(fields)
-    except (ValueError, AttributeError, ValidationError) as error:
-        raise CorruptionError("pinned settings of upserts cannot be read") from error
+    return read(text)[0]
 
 
 @functools.lru_cache(maxsize=256)
@@ -88,8 +83,8 @@ def unpin(text: str, spec: TableSpec) -> TableSpec:
     """Return the table with pinned settings in place of its own. Raise CorruptionError if the text cannot be read."""
     current = spec.ingestion.stream
     assert current is not None
+    fields = stored_object(text, _WHAT)
     try:
-        fields = json.loads(text)
         unpinned = {name: getattr(current, name) for name in NOT_PINNED}
         stream = StreamIngestion.model_validate(fields["stream"]).model_copy(update=unpinned)
         partitioning = fields["partitioning"]
@@ -99,8 +94,8 @@ def unpin(text: str, spec: TableSpec) -> TableSpec:
             "indexing": IndexingSpec.model_validate(fields["indexing"]),
             "partitioning": None if partitioning is None else PartitioningSpec.model_validate(partitioning),
         }
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise CorruptionError(f"pinned settings cannot be read cause={type(error).__name__}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"{_WHAT} cannot be read cause={type(error).__name__}") from error
     ingestion = spec.ingestion.model_copy(update={"stream": stream})
     return spec.model_copy(update={**update, "ingestion": ingestion})
 

@@ -13,13 +13,18 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from pydantic import ValidationError
+
 from merlot.cluster.records import StreamSegmentRecord
+from merlot.errors import CorruptionError
 from merlot.spec.upserting import RETIRED, UpsertSpec
+from merlot.values.stored_text import stored_object
 
 NOT_PINNED: Final = {"compaction"}
 """Settings of upserts that decide no rows."""
 NUMBER: Final = "recovery"
 """Member of the pinned settings of upserts that numbers a recovery."""
+_WHAT: Final = "pinned settings of upserts"
 _OF_EXPIRY: Final = (
     *("primary_key_ttl", "deleted_keys_ttl", "max_future_skew"),
     *("skip_late_events", "pruning", "pruning_interval"),
@@ -32,8 +37,8 @@ def number_of(pinned_upsert: str) -> int:
     if not pinned_upsert:
         return 0
     try:
-        return int(json.loads(pinned_upsert).get(NUMBER, 0))
-    except (ValueError, TypeError, AttributeError):
+        return _number_in(stored_object(pinned_upsert, _WHAT))
+    except CorruptionError:
         return 0  # the users of unreadable settings report them
 
 
@@ -57,15 +62,30 @@ def without_expiry(spec: UpsertSpec) -> UpsertSpec:
 
 @functools.lru_cache(maxsize=64)
 def _for_ever(pinned_upsert: str) -> str:
-    fields = json.loads(pinned_upsert)
-    number = fields.pop(NUMBER)
-    spec = without_expiry(read(fields))
-    return text_of(spec, number)
+    spec, number = read(pinned_upsert)
+    return text_of(without_expiry(spec), number)
 
 
-def read(fields: Mapping[str, object]) -> UpsertSpec:
-    """Parse the members of pinned settings, perhaps of an earlier version."""
-    return UpsertSpec.model_validate({name: value for name, value in fields.items() if name not in RETIRED})
+def read(pinned_upsert: str) -> tuple[UpsertSpec, int]:
+    """Parse pinned settings, perhaps of an earlier version; return them and the number of the recovery, 0 if there is
+    none. Raise CorruptionError if they cannot be read."""
+    fields = stored_object(pinned_upsert, _WHAT)
+    return settings_of({name: value for name, value in fields.items() if name != NUMBER}), _number_in(fields)
+
+
+def settings_of(fields: Mapping[str, object]) -> UpsertSpec:
+    """Parse the members of settings, perhaps of an earlier version; raise CorruptionError if they cannot be read."""
+    try:
+        return UpsertSpec.model_validate({name: value for name, value in fields.items() if name not in RETIRED})
+    except ValidationError as error:
+        raise CorruptionError(f"{_WHAT} cannot be read num_errors={error.error_count()}") from error
+
+
+def _number_in(fields: Mapping[str, object]) -> int:
+    number = fields.get(NUMBER, 0)
+    if not isinstance(number, int):
+        raise CorruptionError(f"{_WHAT} cannot be read, the number of the recovery is none got={number!r:.40}")
+    return number
 
 
 def text_of(spec: UpsertSpec, number: int) -> str:

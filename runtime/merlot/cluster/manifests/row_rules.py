@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from merlot.cluster.consuming.pinned import unpin_upsert
-from merlot.cluster.consuming.recovery import read
+from merlot.cluster.consuming.recovery import settings_of
 from merlot.cluster.manifests import tables, upserts
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments.view import TableView, load, load_retained
@@ -100,4 +100,4 @@ def _pinned(view: TableView) -> UpsertSpec | None:
 
 
 def _noted(settings: Mapping[str, Any] | None) -> UpsertSpec | None:
-    return None if settings is None else read(settings)
+    return None if settings is None else settings_of(settings)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from merlot.cluster.records import LineageMark, LineageRecord, LineageState, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import LineageMark, LineageRecord, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments import lineage_rules, origins
 from merlot.cluster.segments.mutations import (
     Assign,
@@ -19,6 +19,7 @@ from merlot.cluster.segments.mutations import (
     PutSegments,
     RemoveSegments,
     RevertReplacement,
+    StampReplacement,
     StartReplacement,
 )
 from merlot.cluster.segments.view import Bucket, TableView, bucket_of
@@ -65,6 +66,8 @@ def apply(view: TableView, mutations: Sequence[Mutation]) -> Changed | None:
                 lineage_rules.revert(draft, mutation)
             case ForgetReplacement():
                 lineage_rules.forget(draft, mutation)
+            case StampReplacement():
+                lineage_rules.stamp(draft, mutation)
             case _:
                 assert_never(mutation)
     return draft.finish()
@@ -186,13 +189,7 @@ class Draft:
     def _remembering(self, record: SegmentRecord) -> SegmentRecord:
         """Return the record with its origins, if it is an output of a completed replacement that is not cleaned up yet:
         it may be restored when its inputs' records are gone."""
-        view, entry = self._view, record.replaces
-        mark = view.lineage.get(entry)
-        if mark is None or mark.state is not LineageState.COMPLETED:
-            return record
-        concerned = [other for other in view.segments.values() if entry in (other.replaces, other.replaced_by)]
-        remembering = lineage_rules.with_origins(view.table, entry, mark, concerned)
-        return next(other for other in remembering if other.name == record.name)
+        return lineage_rules.remembering(self._view, record)
 
     def _expect(self, name: str, crc: int | None) -> None:
         segment = self.find(name)

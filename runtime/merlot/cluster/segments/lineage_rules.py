@@ -13,6 +13,7 @@ from merlot.cluster.segments.mutations import (
     PreconditionError,
     PutOutputs,
     RevertReplacement,
+    StampReplacement,
     StartReplacement,
     TooManyReplacementsError,
 )
@@ -22,6 +23,7 @@ from merlot.ids import TableName
 
 if TYPE_CHECKING:
     from merlot.cluster.segments.draft import Draft
+    from merlot.cluster.segments.view import TableView
 
 MAX_ENTRIES = 3000
 """Maximum number of live entries of a table: the root, which every write rewrites, holds some 100 bytes of each."""
@@ -142,6 +144,24 @@ def forget(draft: Draft, mutation: ForgetReplacement) -> None:
             draft.store(record.model_copy(update={"replaces": ""}))
         else:
             draft.store(record.model_copy(update={"replaced_by": ""}))
+
+
+def stamp(draft: Draft, mutation: StampReplacement) -> None:
+    mark = draft.lineage.get(mutation.entry)
+    if mark is not None and mark.state is mutation.state:
+        draft.lineage[mutation.entry] = mark._replace(since_ms=mutation.since_ms)
+
+
+def remembering(view: TableView, record: SegmentRecord) -> SegmentRecord:
+    """Return the record with the origins of the inputs, and of theirs, if it is an output of a completed replacement
+    that is not cleaned up yet."""
+    entry = record.replaces
+    mark = view.lineage.get(entry)
+    if mark is None or mark.state is not LineageState.COMPLETED:
+        return record
+    concerned = [other for other in view.segments.values() if entry in (other.replaces, other.replaced_by)]
+    records = [remembering(view, other) if other.replaced_by == entry else other for other in concerned]
+    return next(other for other in with_origins(view.table, entry, mark, records) if other.name == record.name)
 
 
 def with_origins(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from merlot.cluster.records import LineageRecord, SegmentRecord
+from merlot.cluster.records import LineageRecord, LineageState, SegmentRecord
 from merlot.errors import ConflictError, UnavailableError
 from merlot.ids import InstanceId, SegmentKey
 
@@ -94,6 +94,16 @@ class ForgetReplacement:
 
 
 @dataclass(frozen=True, slots=True)
+class StampReplacement:
+    """Correct the time since which an entry is in this state. An entry that is gone, or in another state, is left
+    alone."""
+
+    entry: str
+    state: LineageState
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class MoveTimeBoundary:
     """Move the time before which batches answer, and from which on the stream does. None: both answer for all times."""
 
@@ -101,7 +111,9 @@ class MoveTimeBoundary:
     now_ms: int
 
 
-LineageMutation = StartReplacement | PutOutputs | EndReplacement | RevertReplacement | ForgetReplacement
+LineageMutation = (
+    StartReplacement | PutOutputs | EndReplacement | RevertReplacement | ForgetReplacement | StampReplacement
+)
 Mutation = PutSegments | RemoveSegments | Assign | MoveTimeBoundary | LineageMutation
 
 

@@ -18,8 +18,10 @@ from dataclasses import dataclass
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.batch_names import BatchSegment
+from merlot.errors import CorruptionError
 from merlot.ids import PART_MARK, SegmentPart, TableName, raw_name
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL
+from merlot.values.stored_text import stored_bytes
 
 MOST = 5_000
 """Maximum number of origins in one record: 60 KB of a node that must not exceed 1 MB. Origins beyond it are
@@ -134,8 +136,12 @@ def origins(records: Iterable[SegmentRecord], names: Iterable[str]) -> dict[str,
 
 
 def _crcs_of(record: SegmentRecord) -> dict[int, int]:
-    """Return the crcs by hash of the name."""
-    return dict(_ORIGIN.iter_unpack(base64.b64decode(record.made_of)))
+    """Return the crcs by hash of the name; raise CorruptionError if the record's origins are damaged."""
+    what = f"origins of segment {record.name}"
+    packed = stored_bytes(record.made_of, what)
+    if len(packed) % _ORIGIN.size:
+        raise CorruptionError(f"{what} cannot be read, they are cut off bytes={len(packed)}")
+    return dict(_ORIGIN.iter_unpack(packed))
 
 
 def _packed(crcs: Mapping[int, int]) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.segments import coverage, restoring
+from merlot.cluster.segments import coverage, origins, restoring
 from merlot.cluster.segments.coverage import PublishEffect, RowCounts
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
+from merlot.cluster.segments.lineage_rules import remembering
 from merlot.cluster.segments.mutations import ForgetReplacement
 from merlot.cluster.segments.partitionings import Partitionings
 from merlot.cluster.segments.parts import is_of_stream
@@ -193,7 +194,16 @@ def _decide(
             again.check_hidden(record)
             unchanged.append(record.name)
         else:
-            changed.append(_stamped_as(request, record, present, now_ms, first_pushes, takes_place=bool(seen)))
+            changed.append(
+                _stamped_as(
+                    request,
+                    record,
+                    present and remembering(view, present),
+                    now_ms,
+                    first_pushes,
+                    takes_place=bool(seen),
+                )
+            )
             if present is not None and is_visible(present, view.lineage):
                 replaced[record.name] = present
     effect = PublishEffect(replaced=replaced, removed=seen, added=changed)
@@ -294,9 +304,11 @@ def _stamped(
     """Return the record with the table's times and without the caller's marks.
 
     The push time is that of the first publication, also of the same rows in other parts. A refresh time says that
-    something was replaced: brokers never take such a version for a new segment.
+    something was replaced: brokers never take such a version for a new segment. A version of a merged segment keeps its
+    origins, as partial: nobody knows which of their rows it has.
     """
-    record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": "", "stream_offsets": ""})
+    made_of = "" if present is None else origins.in_part(present).made_of
+    record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": made_of, "stream_offsets": ""})
     first_ms = first_pushes.get(SegmentPart.of(record.name).family) if present is None else present.push_time_ms
     if first_ms is None:
         return record.model_copy(update={"push_time_ms": now_ms})

@@ -10,7 +10,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from merlot.cluster.records import LineageState, SegmentRecord
 from merlot.cluster.segments.batch_names import BatchSegment
@@ -50,8 +50,9 @@ class Republished:
         self._leaving = frozenset(leaving)
         families = {SegmentPart.of(name).family for name in names}
         absent = [name for name in {*names, *families, *other_names} if view.segment(name) is None]
-        self._origins = origins(view.segments.values(), [*absent, *map(divided_name, {*families, *other_names})])
         hidden = [record for name in names if (record := view.segment(name)) is not None and self._is_replaced(record)]
+        unseen = [*absent, *(record.name for record in hidden)]
+        self._origins = origins(view.segments.values(), [*unseen, *map(divided_name, {*families, *other_names})])
         self._outputs = _outputs(view) if hidden else None
         self._successors = {record.name: self._follow(record) for record in hidden}
 
@@ -117,7 +118,9 @@ class Republished:
     def _follow(self, record: SegmentRecord) -> _Successors:
         if self._outputs is None:
             self._outputs = _outputs(self._view)
-        return _follow(record.replaced_by, self._view, self._outputs)
+        successors = _follow(record.replaced_by, self._view, self._outputs)
+        origin = self._origins.get(record.name)  # of a version that was pushed over an output
+        return successors if origin is None else replace(successors, ends=successors.ends | origin.holders)
 
     def _is_replaced(self, record: SegmentRecord) -> bool:
         return visibility(record, self._view.lineage) is Visibility.REPLACED

@@ -18,6 +18,7 @@ from merlot.cluster.tasks.records import CompactionConfig, ValidDocsRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
+from merlot.values.stored_text import stored_bytes
 
 UPSERT_COMPACTION: Final = "UpsertCompactionTask"
 MAX_DOCS: Final = 5_000_000
@@ -72,13 +73,14 @@ def is_told(metastore: Metastore, task_id: str) -> bool:
 
 
 def valid_docs(metastore: Metastore, task_id: str) -> tuple[ValidDocsRecord, bytes] | None:
-    """Return the report of a server, and the bitmap; None if there is none yet."""
+    """Return the report of a server, and the bitmap; None if there is none yet. Raise CorruptionError if it cannot be
+    read."""
     path = paths.valid_docs(task_id)
     node = metastore.get(path)
     if node is None:
         return None
     record = ValidDocsRecord.from_bytes(node.data, path)
-    return record, base64.b64decode(record.docs)
+    return record, stored_bytes(record.docs, f"report of valid docs at {path}")
 
 
 def forget_valid_docs(metastore: Metastore, task_id: str) -> None:

@@ -11,7 +11,7 @@ from merlot.clock import Clock
 from merlot.cluster.consuming.positions import forget_positions
 from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import TableView
-from merlot.controller.cleaning.lineage_retention import LineageGrace, clean_lineage
+from merlot.controller.cleaning.lineage_retention import LineageGrace, SeenMarks, clean_lineage, correct_stamps
 from merlot.controller.cleaning.orphans import collect_orphans
 from merlot.controller.cleaning.trash import OpenFiles
 from merlot.ids import TableName
@@ -61,18 +61,26 @@ class TableCleaner:
         self._clock = clock
         self._sure = sure
         self._next_scan: dict[TableName, float] = {}
+        self._seen: dict[TableName, SeenMarks] = {}
 
     def clean(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
         """Remove old replacements from the lineage and the positions of ended segments, and move orphaned files to the
         trash. A suspended table is left as it is."""
         if spec.suspend:
             return view
-        context = WriteContext(clock=self._clock)
-        view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
+        view = self._clean_lineage(view, spec, fence)
         open_segments = {segment.name for segment in view.stream_segments if segment.is_open}
         forget_positions(self._metastore, view.table, open_segments)
         if view.segments:  # a table without segments may have lost them
             self._scan(view.table, fence)
+        return view
+
+    def _clean_lineage(self, view: TableView, spec: TableSpec, fence: Check) -> TableView:
+        sure_ms, wall_ms = self._sure.now_ms(), self._clock.now_ms()
+        view = correct_stamps(self._metastore, view, self._seen.get(view.table), max(sure_ms, wall_ms), fence)
+        context = WriteContext(clock=self._clock)
+        view = clean_lineage(self._metastore, view, self._config.lineage(spec), fence, context, self._sure)
+        self._seen[view.table] = SeenMarks(min(sure_ms, wall_ms), frozenset(view.lineage.items()))
         return view
 
     def _scan(self, table: TableName, fence: Check) -> None:

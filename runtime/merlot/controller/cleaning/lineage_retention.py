@@ -4,25 +4,31 @@ trash.
 A completed replacement keeps its inputs for a while, so that it can be reverted and slow brokers can go on with them. A
 replacement that was reverted, or begun and abandoned, keeps its outputs for as long as somebody may still be looking
 into it.
+
+Entries are stamped by whoever writes them, such as a minion. A stamp that the cleaner knows to be false is corrected in
+the root: a clock that was 20 years slow must not end a grace period at once, nor one that was fast keep it for years.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from merlot.clock import Clock
 from merlot.cluster.instances.leases import holder
 from merlot.cluster.lineage.replacements import TASK_LEASE
-from merlot.cluster.records import LineageRecord, LineageState
+from merlot.cluster.records import LineageMark, LineageRecord, LineageState
 from merlot.cluster.segments.lineage_nodes import read_details
-from merlot.cluster.segments.transaction import ForgetReplacement, Mutation, RevertReplacement, WriteContext, mutate
+from merlot.cluster.segments.mutations import ForgetReplacement, Mutation, RevertReplacement, StampReplacement
+from merlot.cluster.segments.transaction import WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.metastore.protocol import Check, Metastore
 
 _LOG = logging.getLogger(__name__)
 
+SKEW_MS = 60_000
+"""Difference of two clocks that are right."""
 MAX_SEGMENTS = 10_000
 """Most records that one write removes: their files have to fit a transaction."""
 
@@ -47,6 +53,31 @@ def due(view: TableView, grace: LineageGrace, now_ms: int) -> tuple[str, ...]:
     return tuple(sorted(entries, key=lambda entry: (view.lineage[entry].since_ms, entry)))
 
 
+@dataclass(frozen=True, slots=True)
+class SeenMarks:
+    """Marks of a table's lineage at a time that has surely come."""
+
+    at_ms: int
+    marks: frozenset[tuple[str, LineageMark]]
+
+
+def false_stamps(
+    lineage: Mapping[str, LineageMark], seen: SeenMarks | None, latest_ms: int
+) -> tuple[StampReplacement, ...]:
+    """Return corrections of stamps that cannot be true, since whoever wrote them had a wrong clock. Pure.
+
+    A mark that was not there at the last look is younger than that look; none is later than `latest_ms`. `seen`: the
+    last look of this process; None if there was none: then an early stamp is believed."""
+    corrections = []
+    for entry, mark in lineage.items():
+        is_new = seen is not None and (entry, mark) not in seen.marks
+        earliest_ms = seen.at_ms - SKEW_MS if seen is not None and is_new else mark.since_ms
+        if not earliest_ms <= mark.since_ms <= latest_ms + SKEW_MS:
+            since_ms = min(max(mark.since_ms, earliest_ms), latest_ms)
+            corrections.append(StampReplacement(entry, mark.state, since_ms))
+    return tuple(corrections)
+
+
 def removal(
     view: TableView, entries: Sequence[str], is_running: Callable[[str], bool], now_ms: int
 ) -> Sequence[Mutation]:
@@ -65,6 +96,21 @@ def removal(
         mutations.append(ForgetReplacement(entry))
         num_segments += mark.num_from + mark.num_to
     return mutations
+
+
+def correct_stamps(
+    metastore: Metastore, view: TableView, seen: SeenMarks | None, latest_ms: int, fence: Check
+) -> TableView:
+    """Correct false stamps of the lineage (`false_stamps`); return the view after that."""
+    corrections = false_stamps(view.lineage, seen, latest_ms)
+    if not corrections:
+        return view
+    _LOG.warning(
+        "times of replacements were stamped by a wrong clock table=%s entries=%s",
+        view.table,
+        ",".join(correction.entry for correction in corrections[:3]),
+    )
+    return mutate(metastore, view.table, lambda now: false_stamps(now.lineage, seen, latest_ms), fence, previous=view)
 
 
 def clean_lineage(

@@ -17,7 +17,7 @@ def names_by_half(view: TableView, spec: TableSpec, *, only_visible: bool) -> li
     """Return the answer of `/segments/{t}`: an object per half, names sorted."""
     segments = view.visible if only_visible else view.segments
     return [
-        {half: sorted(name for name in segments if half_of(segments[name]) == half)} for half in _all_halves(view, spec)
+        {half: sorted(name for name in segments if half_of(segments[name]) == half)} for half in all_halves(view, spec)
     ]
 
 
@@ -53,7 +53,7 @@ def _status(servers: Iterable[InstanceId], reported: Mapping[InstanceId, str]) -
 
 
 def _by_half(view: TableView, spec: TableSpec, states: Mapping[str, Mapping[InstanceId, str]]) -> Json:
-    present = _all_halves(view, spec)
+    present = all_halves(view, spec)
     answer: Json = {OFFLINE: None, REALTIME: None}
     for half in present:
         answer[half] = {
@@ -62,6 +62,6 @@ def _by_half(view: TableView, spec: TableSpec, states: Mapping[str, Mapping[Inst
     return answer
 
 
-def _all_halves(view: TableView, spec: TableSpec) -> list[str]:
+def all_halves(view: TableView, spec: TableSpec) -> list[str]:
     """Return the halves of the manifest, and those that segments lie in."""
     return sorted({*halves(spec), *(half_of(record) for record in view.segments.values())})

@@ -7,8 +7,9 @@ from typing import Any
 
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
-from merlot.cluster.segments.halves import REALTIME, halves
+from merlot.cluster.segments.halves import OFFLINE, REALTIME, half_of, halves
 from merlot.cluster.segments.view import TableView
+from merlot.controller.status.halves import all_halves
 from merlot.ids import InstanceId, raw_name
 from merlot.spec import pinot_table
 from merlot.spec.table import TableSpec
@@ -44,29 +45,30 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
     return configs
 
 
-def size(name: str, view: TableView) -> Json:
-    """Return the answer of `/tables/{t}/size`. Every server holds the same bytes, so Pinot's "reported per replica" is
-    one copy."""
-    copies = {segment: max(1, len(view.servers_of(segment))) for segment in view.visible}
-    total = sum(segment.size_bytes * copies[segment.name] for segment in view.visible.values())
-    segments = {
-        segment.name: {"reportedSizeInBytes": segment.size_bytes * copies[segment.name]}
-        for segment in view.visible.values()
-    }
-    half = {
-        "reportedSizeInBytes": total,
-        "estimatedSizeInBytes": total,
-        "reportedSizePerReplicaInBytes": view.size_bytes,
-        "missingSegments": 0,
-        "segments": segments,
-    }
+def size(name: str, view: TableView, spec: TableSpec) -> Json:
+    """Return the answer of `/tables/{t}/size`, with null for a table of the two that there is not. Every server holds
+    the same bytes, so Pinot's "reported per replica" is one copy."""
+    sizes = {half: _half_size(view, half) for half in all_halves(view, spec)}
+    total = sum(of_half["reportedSizeInBytes"] for of_half in sizes.values())
     return {
         "tableName": name,
         "reportedSizeInBytes": total,
         "estimatedSizeInBytes": total,
         "reportedSizePerReplicaInBytes": view.size_bytes,
-        "offlineSegments": half,
-        "realtimeSegments": None,
+        "offlineSegments": sizes.get(OFFLINE),
+        "realtimeSegments": sizes.get(REALTIME),
+    }
+
+
+def _half_size(view: TableView, half: str) -> Json:
+    segments = [segment for segment in view.visible.values() if half_of(segment) == half]
+    sizes = {segment.name: segment.size_bytes * max(1, len(view.servers_of(segment.name))) for segment in segments}
+    return {
+        "reportedSizeInBytes": sum(sizes.values()),
+        "estimatedSizeInBytes": sum(sizes.values()),
+        "reportedSizePerReplicaInBytes": sum(segment.size_bytes for segment in segments),
+        "missingSegments": 0,
+        "segments": {name: {"reportedSizeInBytes": size} for name, size in sizes.items()},
     }
 
 

@@ -7,7 +7,6 @@ lookup touches one cache line. If the filter is small, the segment's record has 
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import math
 import zlib
@@ -26,6 +25,7 @@ from merlot.segment.index import variable
 from merlot.segment.index.kind import Index, IndexedColumn
 from merlot.segment.metadata import ColumnMetadata, Shapes
 from merlot.spec.indexing import IndexingSpec
+from merlot.values.stored_text import stored_bytes
 from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
@@ -193,10 +193,7 @@ def to_text(words: NDArray[np.uint32]) -> str:
 
 def from_text(text: str) -> NDArray[np.uint32]:
     """Return the words. Raises CorruptionError for text that `to_text` did not write."""
-    try:
-        stored = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise CorruptionError(f"bloom filter is not base64: {error}") from error
+    stored = stored_bytes(text, "bloom filter")
     data = stored[4:]
     if not data or len(data) % BLOCK_BYTES or zlib.crc32(data) != int.from_bytes(stored[:4], "little"):
         raise CorruptionError(f"bloom filter is damaged bytes={len(stored)}")

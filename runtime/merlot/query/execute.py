@@ -23,9 +23,11 @@ from merlot.query.answer.result import QueryStats
 from merlot.query.context import ExecutionContext, ExecutionLimits, TooMuchWorkError, check_groups, check_size
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
-from merlot.query.operators import aggregation_bypass, late_materialization, range_partitioned
-from merlot.query.operators.group_by import aggregate, group
-from merlot.query.operators.group_keys import mapped_keys
+from merlot.query.operators import late_materialization
+from merlot.query.operators.aggregate import aggregate
+from merlot.query.operators.grouping import bypass, range_partitioned
+from merlot.query.operators.grouping.choose import group
+from merlot.query.operators.grouping.keys import mapped_keys
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
@@ -273,7 +275,7 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Task
         groups = range_partitioned.group(work, columns, docs, context, task.keys)
         return TaskResult(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
     slots: Sequence[pa.Array | pa.ChunkedArray]
-    rows = None if work.kind is not LeafKind.GROUP_BY else aggregation_bypass.rows(work, columns, docs, context, total)
+    rows = None if work.kind is not LeafKind.GROUP_BY else bypass.rows(work, columns, docs, context, total)
     if rows is not None:
         return TaskResult(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
     match work.kind:

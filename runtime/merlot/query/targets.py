@@ -13,7 +13,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
-from merlot.query.operators.group_keys import GroupKey
+from merlot.query.operators.grouping.keys import GroupKey
 from merlot.query.plan import derived
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns

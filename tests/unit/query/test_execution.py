@@ -10,7 +10,7 @@ import pytest
 
 from merlot.query import execute as execution
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
-from merlot.query.operators import group_keys
+from merlot.query.operators.grouping import keys as group_keys
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.clock import FakeClock
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError

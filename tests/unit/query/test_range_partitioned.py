@@ -8,7 +8,7 @@ import pytest
 from tests.budget import count
 
 from merlot.query.context import ExecutionLimits
-from merlot.query.operators import range_partitioned
+from merlot.query.operators.grouping import range_partitioned
 from merlot.vectors.errors import LimitExceededError
 
 FIELDS = [

@@ -1,12 +1,8 @@
-"""GROUP BY and plain aggregation over the selected docs of one segment: one task, one thread.
-
-Keys are packed into words, chunk by chunk. If few words are possible, they index the accumulators directly; otherwise a
-hash table assigns a group to each word that occurs.
-"""
+"""GROUP BY with keys that have codes only once all rows are seen, or that have several values in a row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +14,10 @@ from numpy.typing import NDArray
 from merlot.functions.evaluate import evaluate
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
-from merlot.query.accumulators import Accumulator, StateAccumulator
-from merlot.query.constant_sums import SumPlusConstant, accumulators
 from merlot.query.context import ExecutionContext, check_groups
-from merlot.query.filter.docset import CHUNK_DOCS, DocSet
-from merlot.query.operators.group_keys import DictionaryKey, GroupKey, ValueKey, key_of
+from merlot.query.filter.docset import DocSet
+from merlot.query.operators.grouping.groups import HASH_CHUNK_DOCS, accumulators_of, finish
+from merlot.query.operators.grouping.keys import DictionaryKey, GroupKey, ValueKey
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
@@ -33,96 +28,10 @@ from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.groups import GroupTable, Packing
 from merlot.vectors.vector import Vector, arrow_type
 
-SMALL_SPACE = 4_096
-MAX_DENSE_SPACE = 1 << 22
-HASH_CHUNK_DOCS = 16_384
 MAX_COMBINATIONS = 1 << 62
 
 
-def aggregate(work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext) -> list[pa.Array]:
-    """Return the state columns of the aggregates, each of one row."""
-    accumulators = accumulators_of(work, columns, 1)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
-        context.cancel.check()
-        for accumulator in accumulators:
-            accumulator.add(chunk, None)
-    row = np.zeros(1, np.int64)
-    return [state for accumulator in accumulators for state in accumulator.states(row)]
-
-
 def group(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, mapped: Mapping[Expr, GroupKey]
-) -> list[pa.Array]:
-    """Return key columns, then state columns, with a row per group. `mapped` holds the keys that tasks share."""
-    keys = [key_of(expr, columns, null_handling=work.null_handling, mapped=mapped) for expr in work.keys]
-    if any(expr.type.is_array for expr in work.keys) or any(isinstance(key, ValueKey) for key in keys):
-        return _group_encoded(work, columns, docs, context, keys)
-    packing = Packing([key.cardinality for key in keys])
-    if packing.space <= SMALL_SPACE or packing.space <= min(2 * docs.count, MAX_DENSE_SPACE):
-        return _group_dense(work, columns, docs, context, keys)
-    return _group_hashed(work, columns, docs, context, keys)
-
-
-def accumulators_of(
-    work: LeafWork, columns: Columns, num_groups: int
-) -> Sequence[Accumulator | SumPlusConstant | StateAccumulator]:
-    stored = columns.stored_states
-    if stored is None:
-        return accumulators(work, num_groups, columns)
-    pairs = zip(work.aggregations, stored, strict=True)
-    return [StateAccumulator(aggregation, num_groups, states_of) for aggregation, states_of in pairs]
-
-
-def pack(keys: Sequence[GroupKey], packing: Packing, chunk: Chunk, out: NDArray[Any]) -> NDArray[Any]:
-    """Pack the keys of each row into words (W, N) of out's dtype. `out` is scratch memory with room for them."""
-    words = out[: packing.width * chunk.num_rows].reshape(packing.width, chunk.num_rows)
-    for key, (word, radix) in zip(keys, packing.places, strict=True):
-        key.append(chunk, radix, words[word])
-    return words
-
-
-def _group_dense(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
-) -> list[pa.Array]:
-    packing = Packing([key.cardinality for key in keys])
-    accumulators = accumulators_of(work, columns, packing.space)
-    rows = next((candidate for candidate in accumulators if candidate.rows_by_group is not None), None)
-    present = np.zeros(packing.space, np.uint8) if rows is None else None
-    scratch = np.zeros(min(CHUNK_DOCS, docs.count), np.uint32)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling, shared=work.shared):
-        context.cancel.check()
-        groups = pack(keys, packing, chunk, scratch)[0]
-        if present is not None:
-            kernels.mark(groups, present)
-        for accumulator in accumulators:
-            accumulator.add(chunk, groups)
-    counted = present if rows is None else rows.rows_by_group
-    assert counted is not None
-    occurring = np.flatnonzero(counted)
-    packed = occurring.astype(np.uint64).reshape(-1, 1)
-    return finish(keys, packing, packed, accumulators, occurring, context)
-
-
-def _group_hashed(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
-) -> list[pa.Array]:
-    packing = Packing([key.cardinality for key in keys])
-    table = GroupTable(packing.width, docs.count)
-    accumulators = accumulators_of(work, columns, 1024)
-    scratch = np.zeros(packing.width * HASH_CHUNK_DOCS, np.uint64)
-    for chunk in docs.chunks(columns, null_handling=work.null_handling, max_docs=HASH_CHUNK_DOCS, shared=work.shared):
-        context.cancel.check()
-        groups = table.assign(pack(keys, packing, chunk, scratch))
-        check_groups(context.limits, table.num_groups)
-        for accumulator in accumulators:
-            accumulator.grow(table.num_groups)
-            accumulator.add(chunk, groups)
-    result = finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
-    table.close()
-    return result
-
-
-def _group_encoded(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
 ) -> list[pa.Array]:
     """Group by keys that have codes only once all rows are seen, or that have several values in a row, which then
@@ -229,18 +138,3 @@ def _blocks(
             within, position = np.divmod(within, lengths[number][rows])
             positions[number] = lists[number][rows] + position
         yield rows, positions
-
-
-def finish(
-    keys: Sequence[GroupKey],
-    packing: Packing,
-    packed: NDArray[np.uint64],
-    accumulators: Sequence[Accumulator | SumPlusConstant | StateAccumulator],
-    groups: NDArray[np.int64],
-    context: ExecutionContext,
-) -> list[pa.Array]:
-    """Return the key columns of packed keys (G, W), then the state columns of their groups."""
-    check_groups(context.limits, len(groups))
-    values = [key.values(codes) for key, codes in zip(keys, packing.codes(packed), strict=True)]
-    account.current().hold("keys of groups", packed.nbytes + sum([column.nbytes for column in values]))
-    return values + [state for accumulator in accumulators for state in accumulator.states(groups)]

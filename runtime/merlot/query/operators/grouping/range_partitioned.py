@@ -19,8 +19,8 @@ from merlot.kernels import group as kernels
 from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.filter.resolve import All, Node
-from merlot.query.operators.group_by import accumulators_of, finish, pack
-from merlot.query.operators.group_keys import DictionaryKey, WholeKey, key_of
+from merlot.query.operators.grouping.groups import accumulators_of, finish, pack
+from merlot.query.operators.grouping.keys import DictionaryKey, WholeKey, key_of
 from merlot.query.plan.nodes import LeafKind, LeafWork
 from merlot.query.read.columns import Columns
 from merlot.vectors.groups import Packing
@@ -72,7 +72,7 @@ def _space(work: LeafWork, columns: Columns) -> int | None:
 def group(
     work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, wanted: range
 ) -> Sequence[pa.Array]:
-    """Do the work of `group_by.group` for the docs whose packed keys are in `wanted`."""
+    """Do the work of `choose.group` for the docs whose packed keys are in `wanted`."""
     keys = [key_of(expr, columns, null_handling=work.null_handling) for expr in work.keys]
     packing = Packing([key.cardinality for key in keys])
     states = accumulators_of(work, columns, len(wanted))

@@ -25,9 +25,10 @@ from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And, Resolver
 from merlot.query.operators import late_materialization
 from merlot.query.operators.aggregate import aggregate
-from merlot.query.operators.grouping import bypass, range_partitioned
-from merlot.query.operators.grouping.choose import group
+from merlot.query.operators.grouping import range_partitioned
+from merlot.query.operators.grouping.groups import GroupTask
 from merlot.query.operators.grouping.keys import mapped_keys
+from merlot.query.operators.grouping.run import group
 from merlot.query.operators.selection import select_first, select_top
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.read.columns import Columns, SegmentColumns
@@ -251,7 +252,10 @@ def _by_keys(leaf: Leaf, targets: Sequence[LeafTarget]) -> list[Task] | None:
     if len(targets) != 1:
         return None
     (target,) = targets
-    ranges = range_partitioned.cut(target.leaf(leaf).work, target.columns, target.node)
+    work = target.leaf(leaf).work
+    if work.kind is not LeafKind.GROUP_BY:
+        return None
+    ranges = range_partitioned.split(work, target.columns, selects_all=isinstance(target.node, All))
     return None if ranges is None else [Task(target, 0, target.columns.num_docs, keys) for keys in ranges]
 
 
@@ -271,21 +275,22 @@ def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> Task
     if not docs.pieces:
         return TaskResult(None, 0, num_entries, False)
     columns, work = task.target.columns, task.target.leaf(leaf).work
-    if task.keys is not None:
-        groups = range_partitioned.group(work, columns, docs, context, task.keys)
-        return TaskResult(groups, docs.count if task.counts else 0, num_entries, matched(task, docs))
-    slots: Sequence[pa.Array | pa.ChunkedArray]
-    rows = None if work.kind is not LeafKind.GROUP_BY else bypass.rows(work, columns, docs, context, total)
-    if rows is not None:
-        return TaskResult(rows, docs.count, num_entries, matched(task, docs), is_grouped=False)
-    match work.kind:
-        case LeafKind.AGGREGATION:
-            slots = aggregate(work, columns, docs, context)
-        case LeafKind.GROUP_BY:
-            slots = group(work, columns, docs, context, task.target.mapped)
-        case LeafKind.SELECTION:
-            slots = select_top(work, columns, docs)
+    if work.kind is LeafKind.AGGREGATION:
+        slots = aggregate(work, columns, docs, context)
+    elif work.kind is LeafKind.SELECTION:
+        slots = select_top(work, columns, docs)
+    else:
+        return _group(task, GroupTask(work, columns, docs, context), num_entries, total)
     return TaskResult(slots, docs.count, num_entries, matched(task, docs))
+
+
+def _group(task: Task, docs: GroupTask, num_entries: int, total: int) -> TaskResult:
+    has_match, num_docs = matched(task, docs.docs), docs.docs.count
+    if task.keys is not None:
+        columns = range_partitioned.group(docs, task.keys)
+        return TaskResult(columns, num_docs if task.counts else 0, num_entries, has_match)
+    groups = group(docs, task.target.mapped, total)
+    return TaskResult(groups.columns, num_docs, num_entries, has_match, is_grouped=groups.is_grouped)
 
 
 def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> list[TaskResult]:

@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from merlot.functions.evaluate import evaluate
 from merlot.kernels import group as kernels
 from merlot.kernels.jit import read_only
-from merlot.query.context import ExecutionContext, check_groups
-from merlot.query.filter.docset import DocSet
-from merlot.query.operators.grouping.groups import HASH_CHUNK_DOCS, accumulators_of, finish
+from merlot.query.context import check_groups
+from merlot.query.operators.grouping.groups import HASH_CHUNK_DOCS, GroupTask, finish
 from merlot.query.operators.grouping.keys import DictionaryKey, GroupKey, ValueKey
-from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
-from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Column, Expr
 from merlot.tree.types import SqlType
 from merlot.vectors import account
@@ -31,18 +28,17 @@ from merlot.vectors.vector import Vector, arrow_type
 MAX_COMBINATIONS = 1 << 62
 
 
-def group(
-    work: LeafWork, columns: Columns, docs: DocSet, context: ExecutionContext, keys: list[GroupKey]
-) -> list[pa.Array]:
+def group(task: GroupTask, keys: Sequence[GroupKey]) -> list[pa.Array]:
     """Group by keys that have codes only once all rows are seen, or that have several values in a row, which then
     counts in several groups."""
-    every = Chunk(columns, 0, 0, docs.docs(), null_handling=work.null_handling, shared=work.shared)
-    encoded = [_encoded(key, expr, every) for key, expr in zip(keys, work.keys, strict=True)]
+    work = task.work
+    every = Chunk(task.columns, 0, 0, task.docs.docs(), null_handling=work.null_handling, shared=work.shared)
+    encoded = [_encoded(key, expr, every) for key, expr in zip(keys, task.work.keys, strict=True)]
     packing = Packing([key.cardinality for key in keys])
     table = GroupTable(packing.width, every.num_rows)
-    accumulators = accumulators_of(work, columns, 1024)
+    accumulators = task.accumulators(1024)
     for rows, positions in _blocks(every.num_rows, [None if key is None else key.offsets for key in encoded]):
-        context.cancel.check()
+        task.context.cancel.check()
         chunk = every.at(rows)
         words = np.zeros((packing.width, len(rows)), np.uint64)
         for number, (key, (word, radix)) in enumerate(zip(keys, packing.places, strict=True)):
@@ -52,11 +48,11 @@ def group(
             else:
                 kernels.append_key(read_only(column.codes[positions.get(number, rows)]), radix, words[word])
         groups = table.assign(words)
-        check_groups(context.limits, table.num_groups)
+        check_groups(task.context.limits, table.num_groups)
         for accumulator in accumulators:
             accumulator.grow(table.num_groups)
             accumulator.add(chunk, groups)
-    result = finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), context)
+    result = finish(keys, packing, table.keys(), accumulators, np.arange(table.num_groups), task.context)
     table.close()
     return result
 

@@ -30,7 +30,7 @@ from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf
-from merlot.query.targets import Task, TaskResult, matched, select
+from merlot.query.targets import LeafTarget, Task, TaskResult, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
@@ -96,7 +96,7 @@ def takes(work: LeafWork, *, of_states: bool = False) -> bool:
 def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[TaskResult]] | None:
     """Compute the leaf's one row on this thread; None if the leaf does not fit."""
     row = leaf.work.memo.cached(_row_of, leaf.work)
-    if row is None or not all(row.is_whole or task.target.columns.stored_states is None for task in tasks):
+    if row is None or not all(_fits(row, leaf, task.target) for task in tasks):
         return None
     tallies = Tallies(row)
     results: list[TaskResult] = []
@@ -110,6 +110,14 @@ def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple
             tallies.add_states(columns, columns.stored_states or (), docs, context.cancel)
         results.append(TaskResult(None, docs.count, num_entries, matched(task, docs)))
     return PlainRows(leaf.work.partial_schema, tallies.states()), results
+
+
+def _fits(row: _Row, leaf: Leaf, target: LeafTarget) -> bool:
+    """Return whether the row can be computed over a target: over rows as the leaf reads them, or over stored states of
+    whole numbers."""
+    if target.columns.stored_states is None:
+        return target.source.leaf is None
+    return row.is_whole and target.source.leaf is leaf
 
 
 def _row_of(work: LeafWork) -> _Row | None:

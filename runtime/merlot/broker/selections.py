@@ -259,8 +259,8 @@ class _PieceStream:
 
 def _without_limit(tree: Reduce) -> Reduce:
     """Return the plan for the rows of a piece, without LIMIT and OFFSET."""
-    work = replace(tree.leaf.work, rows_needed=_ALL, memo={})
-    return Reduce(Leaf(work, tree.leaf.filter), replace(tree.finish, limit=_ALL, offset=0, memo={}))
+    work = replace(tree.leaf.work, rows_needed=_ALL)
+    return Reduce(Leaf(work, tree.leaf.filter), replace(tree.finish, limit=_ALL, offset=0))
 
 
 def _power_of_two(number: int) -> int:

@@ -27,7 +27,6 @@ from merlot.query.read.columns import Columns
 from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import INT, SqlType
 
-_MEMO: Final = "constant_sums"
 MOST_CONSTANT: Final = 1 << 30
 """Largest constant. Times 2**31 rows it fits 64 bits."""
 
@@ -96,11 +95,10 @@ class _Member:
 
 def accumulators(work: LeafWork, num_groups: int, columns: Columns) -> list[Accumulator | SumPlusConstant]:
     """Return an accumulator for each of the plan's aggregates, in order."""
-    if _MEMO not in work.memo:
-        work.memo[_MEMO] = _members(work.aggregations)
+    members = work.memo.cached(_members, work.aggregations)
     shared: dict[SumFamily, _Shared] = {}
     states: list[Accumulator | SumPlusConstant] = []
-    for aggregation, member in zip(work.aggregations, work.memo[_MEMO], strict=True):
+    for aggregation, member in zip(work.aggregations, members, strict=True):
         if member is None:
             states.append(Accumulator(aggregation, num_groups, columns))
             continue

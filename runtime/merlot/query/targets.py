@@ -13,7 +13,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.docset import DocSet
 from merlot.query.filter.resolve import Live, Node, Nothing, Resolver
 from merlot.query.filter.run import FilterRun
-from merlot.query.operators.group_keys import GroupKey
+from merlot.query.operators.grouping.keys import GroupKey
 from merlot.query.plan import derived
 from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import Columns, SegmentColumns
@@ -46,7 +46,7 @@ class Sources:
     """Sources of a query that together hold all its docs."""
 
     every: Sequence[LeafSource]
-    on_run: Callable[[], None] | None = None
+    on_run: Callable[[], None] = lambda: None
     """Called once the query is sure to run here."""
 
 
@@ -76,6 +76,17 @@ class LeafTarget:
     def num_segments(self) -> int:
         starts = self.source.starts
         return self.source.num_coalesced if starts is None else len(starts) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Targets of a query."""
+
+    every: Sequence[LeafTarget]
+    alive: Sequence[LeafTarget]
+    """Targets that may hold a match."""
+    on_run: Callable[[], None]
+    """Called once the query is sure to run here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from merlot.query import execute as execution
+from merlot.query import tasks
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
-from merlot.query.operators import group_keys
+from merlot.query.operators.grouping import keys as group_keys
 from merlot.spec.indexing import IndexingSpec
 from merlot.testing.clock import FakeClock
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
@@ -103,8 +103,8 @@ def test_float_sums_do_not_depend_on_how_rows_fall_into_segments(make_table, tmp
 def test_a_split_segment_answers_as_a_whole_one(make_table, monkeypatch, sql):
     table = make_table(FIELDS, rows(20_000))
     whole = table.query(sql)
-    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
-    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
+    monkeypatch.setattr(tasks, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(tasks, "BLOCK_DOCS", 1024)
     assert replace(table, context=replace(table.context, docs_per_thread=1024)).query(sql) == whole
     assert whole
 
@@ -113,8 +113,8 @@ def test_tasks_of_one_segment_apply_the_function_of_a_key_to_each_text_once(make
     table = make_table(FIELDS, rows(20_000))
     sql = "SELECT UPPER(s) AS u, COUNT(*), SUM(n) FROM t GROUP BY u ORDER BY u LIMIT 20000"
     whole = table.query(sql)
-    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
-    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
+    monkeypatch.setattr(tasks, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(tasks, "BLOCK_DOCS", 1024)
     monkeypatch.setattr(group_keys, "LEAST_MAPPED", 1)
     monkeypatch.setattr(group_keys, "VALUES_PER_PIECE", 7)
     mapped, result = [], group_keys._result
@@ -152,8 +152,8 @@ class CountingPool(ThreadPoolExecutor):
 def test_a_doc_whose_text_is_looked_at_is_worth_more_help(make_table, monkeypatch, sql, num_helpers):
     table = make_table(FIELDS, rows(2000), rows(2000, seed=2), indexing=IndexingSpec(no_dictionary=("s",)))
     alone = table.query(sql)
-    monkeypatch.setattr(execution, "MIN_SPLIT_DOCS", 1024)
-    monkeypatch.setattr(execution, "BLOCK_DOCS", 1024)
+    monkeypatch.setattr(tasks, "MIN_SPLIT_DOCS", 1024)
+    monkeypatch.setattr(tasks, "BLOCK_DOCS", 1024)
     with CountingPool(2) as pool:
         context = replace(table.context, pool=pool, docs_per_thread=8000)
         assert replace(table, context=context).query(sql) == alone

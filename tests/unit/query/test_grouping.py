@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from merlot.aggregates import listed
 from merlot.query.context import ExecutionLimits
-from merlot.query.operators import group_by
+from merlot.query.operators.grouping import encoded
 from merlot.spec.indexing import IndexingSpec
 from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.groups import GroupTable, KeyWords, Packing, group
@@ -75,7 +75,7 @@ LISTS = [
 
 @pytest.mark.parametrize("indexing", [None, IndexingSpec(no_dictionary=("a", "b", "c"))], ids=["dictionary", "raw"])
 def test_every_combination_of_the_values_of_a_row_is_a_row_wherever_blocks_end(make_table, monkeypatch, indexing):
-    monkeypatch.setattr(group_by, "HASH_CHUNK_DOCS", 7)
+    monkeypatch.setattr(encoded, "HASH_CHUNK_DOCS", 7)
     random = np.random.default_rng(5)
     rows = [
         {
@@ -95,7 +95,7 @@ def test_every_combination_of_the_values_of_a_row_is_a_row_wherever_blocks_end(m
 
 
 def test_combinations_that_nobody_could_count_are_refused_before_they_are_made(make_table, monkeypatch):
-    monkeypatch.setattr(group_by, "MAX_COMBINATIONS", 50)
+    monkeypatch.setattr(encoded, "MAX_COMBINATIONS", 50)
     rows = [{"k": 1, "a": ["x", "y", "z"], "b": [1, 2, 3, 4], "c": [1.0, 2.0, 3.0, 4.0, 5.0]}]
     table = make_table(LISTS, rows)
     assert len(table.query("SELECT a, b FROM t GROUP BY a, b LIMIT 100")) == 12

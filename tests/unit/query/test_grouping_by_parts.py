@@ -14,7 +14,7 @@ from merlot.kernels import hashing
 from merlot.kernels import partition as kernels
 from merlot.query.answer.combine import merge_tables
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError
-from merlot.query.operators import aggregation_bypass
+from merlot.query.operators.grouping import bypass, choose
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.workers import Workers
@@ -183,11 +183,11 @@ def test_rows_that_tasks_leave_to_the_merge_are_grouped_there(
         data.append(rows(seed).append_column("b", flags).append_column("f", zeros))
     table = make_table(fields, *data, indexing=IndexingSpec(no_dictionary=("s", "f")))
     grouped = table.query(sql, enableNullHandling=null_handling)
-    monkeypatch.setattr(aggregation_bypass, "LEAST_DOCS", 1)
-    monkeypatch.setattr(aggregation_bypass, "LEAST_SHARE", 0)
-    monkeypatch.setattr(aggregation_bypass, "LEAST_SHARE_OF_TEXTS", 0)
-    reads = CountedCalls(aggregation_bypass._read)
-    monkeypatch.setattr(aggregation_bypass, "_read", reads)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_DOCS", 1)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_SHARE", 0)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_SHARE_OF_TEXTS", 0)
+    reads = CountedCalls(bypass.rows)
+    monkeypatch.setattr(bypass, "rows", reads)
     assert repr(table.query(sql, enableNullHandling=null_handling)) == repr(grouped)
     assert reads.results
 
@@ -202,10 +202,10 @@ def test_rows_past_the_limits_of_groups_and_bytes_are_grouped_by_their_tasks(mak
     long = [one.set_column(1, "s", pc.utf8_rpad(one["s"], 200)) for one in data]
     table = make_table(FIELDS, *long, indexing=IndexingSpec(no_dictionary=("s",)))
     grouped = table.query(ASKED[0])
-    monkeypatch.setattr(aggregation_bypass, "LEAST_DOCS", 1)
-    monkeypatch.setattr(aggregation_bypass, "LEAST_SHARE_OF_TEXTS", 0)
-    read = CountedCalls(aggregation_bypass._read)
-    monkeypatch.setattr(aggregation_bypass, "_read", read)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_DOCS", 1)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_SHARE_OF_TEXTS", 0)
+    read = CountedCalls(bypass.rows)
+    monkeypatch.setattr(bypass, "rows", read)
     assert replace(table, context=replace(table.context, limits=limits)).query(ASKED[0]) == grouped
     assert bool(read.results) == is_tried
     assert all(result is None for result in read.results)
@@ -228,7 +228,7 @@ def test_rows_that_all_differ_are_their_own_groups(make_table, monkeypatch, null
     data = [rows(seed).append_column("at", pa.array(np.arange(3000) + 3000 * seed)) for seed in range(2)]
     table = make_table([*FIELDS, {"name": "at", "type": "LONG"}], *data)
     sql = "SELECT at, s, COUNT(*), SUM(n), AVG(d), MIN(k) FROM t GROUP BY at, s ORDER BY at LIMIT 10000"
-    monkeypatch.setattr(aggregation_bypass, "LEAST_DOCS", 1)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_DOCS", 1)
     monkeypatch.setattr(partitioned, "LEAST_ROWS", 1)
     expected = [
         [row["at"], row["s"], 1, float(row["n"]), row["d"], float(row["k"])]
@@ -240,9 +240,9 @@ def test_rows_that_all_differ_are_their_own_groups(make_table, monkeypatch, null
 
 def test_docs_with_few_keys_are_grouped_by_their_tasks(make_table, monkeypatch):
     table = make_table(FIELDS, rows(1))
-    monkeypatch.setattr(aggregation_bypass, "LEAST_DOCS", 1)
-    read = CountedCalls(aggregation_bypass._read)
-    monkeypatch.setattr(aggregation_bypass, "_read", read)
+    monkeypatch.setattr(choose, "LEAST_BYPASSED_DOCS", 1)
+    read = CountedCalls(bypass.rows)
+    monkeypatch.setattr(bypass, "rows", read)
     assert len(table.query("SELECT s, COUNT(*) FROM t GROUP BY s")) == 3
     assert len(table.query("SELECT s, d, DISTINCTCOUNT(n) FROM t GROUP BY s, d LIMIT 5000")) == 3000
     assert not read.results

@@ -8,7 +8,7 @@ import pytest
 from tests.budget import count
 
 from merlot.query.context import ExecutionLimits
-from merlot.query.operators import range_partitioned
+from merlot.query.operators.grouping import choose, range_partitioned
 from merlot.vectors.errors import LimitExceededError
 
 FIELDS = [
@@ -30,15 +30,15 @@ QUERIES = (
 def cut(monkeypatch):
     """How many ranges each query was cut into; small tables are, too."""
     counts = []
-    original = range_partitioned.cut
+    original = range_partitioned.split
 
-    def counted(*asked):
-        found = original(*asked)
+    def counted(*asked, **facts):
+        found = original(*asked, **facts)
         counts.append(0 if found is None else len(found))
         return found
 
-    monkeypatch.setattr(range_partitioned, "LEAST_DOCS", 1)
-    monkeypatch.setattr(range_partitioned, "cut", counted)
+    monkeypatch.setattr(choose, "LEAST_PARTITIONED_DOCS", 1)
+    monkeypatch.setattr(range_partitioned, "split", counted)
     return counts
 
 
@@ -65,7 +65,7 @@ def test_groups_are_the_same_by_ranges_of_keys_and_of_docs(make_table, cut, monk
         cut.clear()
         by_keys = table.query(option + sql)
         with monkeypatch.context() as patch:
-            patch.setattr(range_partitioned, "LEAST_DOCS", 1 << 40)
+            patch.setattr(choose, "LEAST_PARTITIONED_DOCS", 1 << 40)
             assert table.query(option + sql) == by_keys
         assert cut[1] == 0
 

@@ -32,7 +32,6 @@ MAX_ROWS: Final = 256
 """Most rows. More are read faster by whole columns."""
 MIN_COLUMNS: Final = 8
 """Fewest columns beside the order keys. Fewer cost less than the work that is done twice."""
-_MEMO: Final = "late_materialization"
 _TEXTS: Final = frozenset({TypeName.STRING, TypeName.JSON})
 _NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
@@ -47,12 +46,8 @@ class Chosen:
 
 
 def keys_of(work: LeafWork) -> LeafWork | None:
-    """Return the leaf's work with only its order keys as columns; None if its rows are better read at once. Made once
-    per plan."""
-    if _MEMO not in work.memo:
-        work.memo[_MEMO] = _make_keys(work)
-    keys: LeafWork | None = work.memo[_MEMO]
-    return keys
+    """Return the leaf's work with only its order keys as columns; None if its rows are better read at once."""
+    return work.memo.cached(_make_keys, work)
 
 
 def _make_keys(work: LeafWork) -> LeafWork | None:
@@ -67,7 +62,7 @@ def _make_keys(work: LeafWork) -> LeafWork | None:
         assert isinstance(key.expr, Column)
         exprs.append(work.columns[int(key.expr.name.removeprefix("c"))])
         order_by.append(replace(key, expr=Column(f"c{number}", key.expr.type)))
-    return replace(work, columns=tuple(exprs), order_by=tuple(order_by), memo={})
+    return replace(work, columns=tuple(exprs), order_by=tuple(order_by))
 
 
 def _is_plain(expr: Expr) -> bool:

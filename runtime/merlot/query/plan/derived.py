@@ -19,7 +19,6 @@ from merlot.spec.schema import TableSchema
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
 from merlot.tree.types import LONG
 
-_MEMO: Final = "derived"
 _NULL_TESTS: Final = frozenset({"is_null", "is_not_null"})
 _UTC: Final = "UTC"
 
@@ -38,7 +37,7 @@ def asked_for(leaf: Leaf, indexing: IndexingSpec | None, schema: TableSchema) ->
     `indexing` is None to take whatever columns segments have."""
     if indexing is not None and not indexing.may_derive:
         return frozenset()
-    calls = [*_calls_of(leaf.work), *(() if leaf.filter is None else _calls((leaf.filter,)))]
+    calls = [*leaf.work.memo.cached(_calls_of, leaf.work), *(() if leaf.filter is None else _calls((leaf.filter,)))]
     if not calls:
         return frozenset()
     declared = None if indexing is None else {column.name for column in indexing.derived}
@@ -61,11 +60,18 @@ def with_columns(leaf: Leaf, columns: frozenset[Computed]) -> Leaf:
         computed = _derived(expr)
         return Column(computed.derived.name, LONG) if computed in columns else None
 
-    key = f"{_MEMO} {sorted(columns)}"
-    work: LeafWork | None = leaf.work.memo.get(key)
+    forms = leaf.work.memo.cached(_Forms).by_columns
+    work = forms.get(columns)
     if work is None:
-        work = leaf.work.memo[key] = _with(leaf.work, lambda expr: replace(expr, column))
+        work = forms[columns] = _with(leaf.work, lambda expr: replace(expr, column))
     return Leaf(work, None if leaf.filter is None else replace(leaf.filter, column))
+
+
+class _Forms:
+    """Forms of a work, by the derived columns that they read."""
+
+    def __init__(self) -> None:
+        self.by_columns: dict[frozenset[Computed], LeafWork] = {}
 
 
 def _with(work: LeafWork, change: Callable[[Expr], Expr]) -> LeafWork:
@@ -83,19 +89,15 @@ def _with(work: LeafWork, change: Callable[[Expr], Expr]) -> LeafWork:
         keys=tuple(map(change, work.keys)),
         aggregates=tuple(aggregates),
         columns=tuple(map(change, work.columns)),
-        memo={},
     )
 
 
 def _calls_of(work: LeafWork) -> tuple[Computed, ...]:
-    """Return the derived columns that the work computes, found once and kept in its memo."""
-    computed: tuple[Computed, ...] | None = work.memo.get(_MEMO)
-    if computed is None:
-        exprs = [*work.keys, *work.columns]
-        for aggregate in work.aggregates:
-            exprs += [*aggregate.args, *(() if aggregate.filter is None else (aggregate.filter,))]
-        computed = work.memo[_MEMO] = tuple(_calls(exprs))
-    return computed
+    """Return the derived columns that the work computes."""
+    exprs = [*work.keys, *work.columns]
+    for aggregate in work.aggregates:
+        exprs += [*aggregate.args, *(() if aggregate.filter is None else (aggregate.filter,))]
+    return tuple(_calls(exprs))
 
 
 def _calls(exprs: Iterable[Expr]) -> Iterator[Computed]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
 from merlot.query.aggregation import Aggregation, aggregation
 from merlot.query.plan.expressions import columns_of, shared_by
+from merlot.query.plan.memo import Memo
 from merlot.tree.nodes import Aggregate, Column, Expr, OrderKey, Output
 from merlot.tree.types import SqlType
 from merlot.vectors.vector import arrow_type
@@ -73,8 +74,8 @@ class LeafWork:
     """`useStarTree=false`: read rows."""
     max_bytes: int | None = None
     """Most bytes of a server's answer, if the query sets a limit. The table's limit holds too."""
-    memo: dict[str, Any] = field(default_factory=dict)
-    """Values that shortcuts derive from the work, each under a name of its own."""
+    memo: Memo = field(default_factory=Memo, init=False)
+    """Values that are derived from the work. A copy with other fields has a memo of its own."""
 
     @cached_property
     def slots(self) -> tuple[Expr, ...]:
@@ -152,8 +153,8 @@ class Finish:
     offset: int
     is_distinct: bool = False
     """True for SELECT DISTINCT over the groups of a GROUP BY: equal rows of the answer become one row."""
-    memo: dict[str, Any] = field(default_factory=dict)
-    """Values that shortcuts derive from this node, each under a name of its own."""
+    memo: Memo = field(default_factory=Memo, init=False)
+    """Values that are derived from this node. A copy with other fields has a memo of its own."""
 
     @property
     def rows_needed(self) -> int:

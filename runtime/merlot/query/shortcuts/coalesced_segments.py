@@ -58,7 +58,6 @@ MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Number of queries of the same segments after which they are coalesced."""
 MAX_BATCHES = 256
-_MEMO: Final = "coalesced_segments"
 MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
@@ -369,18 +368,24 @@ def _takes_medium(segments: Sequence[Segment], leaf: Leaf, names: frozenset[str]
     if not medium or sum([segment.num_docs for segment in segments]) > MAX_BATCH_DOCS:
         return False
     filtered = frozenset[str]() if leaf.filter is None else columns_of(leaf.filter)
-    verdict: _CoalescingVerdict | None = leaf.work.memo.get(_MEMO)
+    last = leaf.work.memo.cached(_LastVerdict)
+    verdict = last.verdict
     if verdict is None or not verdict.is_of(medium, names, filtered):
         is_worth = _is_worth_coalescing(medium, names, filtered)
         references = [weakref.ref(segment) for segment in medium]
-        verdict = leaf.work.memo[_MEMO] = _CoalescingVerdict(references, names, filtered, is_worth)
+        verdict = last.verdict = _CoalescingVerdict(references, names, filtered, is_worth)
     return verdict.is_worth_coalescing
+
+
+class _LastVerdict:
+    """Last verdict on a plan's segments, which are mostly the same for the next query."""
+
+    verdict: _CoalescingVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _CoalescingVerdict:
-    """Last verdict on a plan's segments, which are mostly the same for the next query. Holds weak references to
-    them."""
+    """Verdict on a plan's segments. Holds weak references to them."""
 
     segments: Sequence[weakref.ref[ImmutableSegment]]
     names: frozenset[str]

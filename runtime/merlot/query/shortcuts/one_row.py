@@ -30,7 +30,7 @@ from merlot.query.filter.docset import CHUNK_DOCS, DocSet
 from merlot.query.plan.nodes import Finish, Leaf, LeafKind, LeafWork, Reduce
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns, StatesOf
-from merlot.query.targets import Task, TaskResult, matched, select
+from merlot.query.targets import LeafTarget, Task, TaskResult, matched, select
 from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
@@ -40,7 +40,6 @@ SUMMED_DOCS: Final = 1 << 22
 """Docs summed by one call, between checks of the deadline: some milliseconds."""
 FEW_STATES: Final = 16
 """Most states that are merged faster in Python than by calling a kernel."""
-_MEMO: Final = "one_row"
 _WHOLE: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
 _SMALLEST: Final = np.iinfo(np.int64).min
 _LARGEST: Final = np.iinfo(np.int64).max
@@ -90,14 +89,14 @@ class _Shown:
 
 def takes(work: LeafWork, *, of_states: bool = False) -> bool:
     """Return whether a leaf's aggregates fit. `of_states` is true for docs that are aggregates of rows."""
-    row = _row_of(work)
+    row = work.memo.cached(_row_of, work)
     return row is not None and (row.is_whole or not of_states)
 
 
 def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple[PlainRows, list[TaskResult]] | None:
     """Compute the leaf's one row on this thread; None if the leaf does not fit."""
-    row = _row_of(leaf.work)
-    if row is None or not all(row.is_whole or task.target.columns.stored_states is None for task in tasks):
+    row = leaf.work.memo.cached(_row_of, leaf.work)
+    if row is None or not all(_fits(row, leaf, task.target) for task in tasks):
         return None
     tallies = Tallies(row)
     results: list[TaskResult] = []
@@ -113,15 +112,16 @@ def tally(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContext) -> tuple
     return PlainRows(leaf.work.partial_schema, tallies.states()), results
 
 
+def _fits(row: _Row, leaf: Leaf, target: LeafTarget) -> bool:
+    """Return whether the row can be computed over a target: over rows as the leaf reads them, or over stored states of
+    whole numbers."""
+    if target.columns.stored_states is None:
+        return target.source.leaf is None
+    return row.is_whole and target.source.leaf is leaf
+
+
 def _row_of(work: LeafWork) -> _Row | None:
-    """Return the row of the work, made once and kept in its memo; None if the work does not fit."""
-    if _MEMO not in work.memo:
-        work.memo[_MEMO] = _make_row(work)
-    row: _Row | None = work.memo[_MEMO]
-    return row
-
-
-def _make_row(work: LeafWork) -> _Row | None:
+    """Return the row of the work; None if the work does not fit."""
     if work.kind is not LeafKind.AGGREGATION or work.null_handling:
         return None
     terms: list[Term] = []
@@ -160,14 +160,7 @@ def _wanted(column: Column, terms: Sequence[Term]) -> tuple[bool, bool]:
 
 
 def _shown(work: LeafWork, finish: Finish) -> _Shown | None:
-    """Return the columns of the answer, made once; None if it needs more than a choice among the terms."""
-    if _MEMO not in finish.memo:
-        finish.memo[_MEMO] = _make_shown(work, finish)
-    shown: _Shown | None = finish.memo[_MEMO]
-    return shown
-
-
-def _make_shown(work: LeafWork, finish: Finish) -> _Shown | None:
+    """Return the columns of the answer; None if it needs more than a choice among the terms."""
     if finish.having is not None or finish.offset or not finish.rows_needed or finish.is_distinct:
         return None
     slots = {f"a{number}": (number, aggregate.type) for number, aggregate in enumerate(work.aggregates)}
@@ -361,8 +354,8 @@ def _chunks(columns: Columns, docs: DocSet) -> Iterator[Chunk]:
 def answer(plan: Reduce, partials: Sequence[Partial]) -> tuple[Sequence[str], Sequence[str], list[Any]] | None:
     """Return column names, types and the one row, JSON-ready; None if these partial answers need the general reduce."""
     work = plan.leaf.work
-    row = _row_of(work)
-    shown = None if row is None else _shown(work, plan.finish)
+    row = work.memo.cached(_row_of, work)
+    shown = None if row is None else plan.finish.memo.cached(_shown, work, plan.finish)
     if row is None or shown is None:
         return None
     rows: list[PlainRows] = []

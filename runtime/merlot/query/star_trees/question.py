@@ -17,7 +17,6 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.spec.star_tree import StoredFunction, stored_functions
 from merlot.tree.nodes import Call, Column, Expr, Literal
 
-_MEMO: Final = "star_trees"
 _NULL_TESTS: Final = frozenset({"is_null", "is_not_null"})
 _SUMS: Final = frozenset({"sum", "sumlong", "sumprecision"})
 
@@ -60,7 +59,7 @@ class TreeQuestion:
 
 def question(leaf: Leaf) -> TreeQuestion | None:
     """Return the needs of a leaf; None if no star-tree can answer it."""
-    work = _work_of(leaf.work)
+    work = leaf.work.memo.cached(_work_of, leaf.work)
     if work is None:
         return None
     by_column: dict[str, list[Expr]] = {}
@@ -92,14 +91,7 @@ def _conjuncts(expr: Expr | None) -> Iterator[Expr]:
 
 
 def _work_of(work: LeafWork) -> Work | None:
-    """Return the needs of the work, computed once and kept in its memo; None if no star-tree can answer it."""
-    if _MEMO not in work.memo:
-        work.memo[_MEMO] = _make_work(work)
-    needs: Work | None = work.memo[_MEMO]
-    return needs
-
-
-def _make_work(work: LeafWork) -> Work | None:
+    """Return the needs of the work; None if no star-tree can answer it."""
     if work.kind is LeafKind.SELECTION or work.skips_star_trees or any(key.type.is_array for key in work.keys):
         return None
     states = []

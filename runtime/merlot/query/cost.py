@@ -1,0 +1,102 @@
+"""Cost of a query, by which its threads are counted. The unit is a doc whose numbers are read and added up."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from merlot.aggregates.distinct import DistinctCount
+from merlot.query.context import ExecutionContext
+from merlot.query.filter.predicates import DocList, SpanMatch
+from merlot.query.filter.resolve import All, And
+from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
+from merlot.query.read.columns import Columns
+from merlot.query.targets import LeafTarget
+from merlot.segment.arrow_types import is_fixed_width
+from merlot.segment.reader import Reader
+
+TEXT_DOCS = 16
+"""Cost of a row whose text is stored raw, in rows of fixed width."""
+HASHED_DOCS = 4
+"""Cost of a row whose group key or distinct value is hashed, in rows of fixed width."""
+SUMMED_DOCS = 0.25
+"""Cost of a row of an ungrouped, unfiltered sum: 6,000,000 rows take 1.1 ms alone and 2.9 ms with a helper thread."""
+DENSE_KEYS = 1 << 16
+"""Largest number of possible keys for which an array with a slot for each fits a cache."""
+MERGED_ROWS = 8
+"""Cost of merging a row of a partial answer, in docs."""
+
+
+def num_helpers(leaf: Leaf, targets: Sequence[LeafTarget], context: ExecutionContext) -> int:
+    """Return how many threads of the pool are worth waking beside the caller's."""
+    if context.pool is None:
+        return 0
+    work = 0.0
+    for target in targets:
+        target_leaf = target.leaf(leaf)
+        num_docs = docs_to_visit(target_leaf, target)
+        if num_docs:
+            work += num_docs * _weight(target_leaf, target) + TEXT_DOCS * _num_mapped(target_leaf.work, target)
+    return max(0, min(context.threads, int(work) // context.docs_per_thread) - 1)
+
+
+def num_mergers(num_rows: int, context: ExecutionContext) -> int:
+    """Return how many threads of the pool are worth waking to merge rows of partial answers."""
+    num_threads = 1 if context.pool is None else min(context.threads, MERGED_ROWS * num_rows // context.docs_per_thread)
+    return max(0, num_threads - 1)
+
+
+def docs_to_visit(leaf: Leaf, target: LeafTarget) -> float:
+    """Return the number of docs whose values the filter may have to read, or that are certain matches to be read."""
+    num_docs = target.columns.num_docs
+    node = target.node
+    work = leaf.work
+    if isinstance(node, All) and work.kind is LeafKind.AGGREGATION and not work.columns_after_filter:
+        return 0.0
+    nodes = node.children if isinstance(node, And) else (node,)
+    shares = [child.share for child in nodes if isinstance(child, DocList | SpanMatch)]
+    return num_docs * min(shares, default=1.0)
+
+
+def _weight(leaf: Leaf, target: LeafTarget) -> float:
+    """Return the cost of a doc of the target, in docs of plain numbers."""
+    if target.columns.stored_states is not None:
+        return 1
+    if _reads_texts(target.columns, leaf.columns_read):
+        return TEXT_DOCS
+    is_all = leaf.work.kind is LeafKind.AGGREGATION and isinstance(target.node, All)
+    if is_all and all(aggregation.function.is_light for aggregation in leaf.work.aggregations):
+        return SUMMED_DOCS
+    # One thread hashes the docs of coalesced segments into one table, which costs less than merging two tables.
+    # How few docs a scanning filter leaves to hash is unknown before it runs.
+    is_known = isinstance(target.node, All | DocList | SpanMatch)
+    is_heavy = is_known and not target.source.is_coalesced and _hashes(leaf.work, target.columns)
+    return HASHED_DOCS if is_heavy else 1
+
+
+def _num_mapped(work: LeafWork, target: LeafTarget) -> int:
+    """Return the number of distinct texts that the functions of group keys are applied to, whatever docs the filter
+    keeps."""
+    if target.columns.stored_states is not None:
+        return 0
+    dictionaries = [target.columns.reader(name).dictionary for name in work.columns_of_called_keys]
+    return sum([len(texts) for texts in dictionaries if texts is not None and texts.numeric is None])
+
+
+def _hashes(work: LeafWork, columns: Columns) -> bool:
+    """Return whether there are many groups, or distinct values have to be counted."""
+    if work.kind is LeafKind.SELECTION:
+        return False
+    space = math.prod([_num_values(columns.reader(name)) for name in work.columns_of_keys])
+    return space > DENSE_KEYS or any(isinstance(item.function, DistinctCount) for item in work.aggregations)
+
+
+def _num_values(reader: Reader) -> int:
+    """Return how many distinct values a column may have."""
+    return 1 << 32 if reader.dictionary is None else len(reader.dictionary)
+
+
+def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
+    """Return whether a column stores a text for each doc, of variable width, that has to be read."""
+    readers = map(columns.reader, names)
+    return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)

@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 600
 ROWS ?= 1000000
 SCALE ?= 1
 E2E ?= test-e2e
-WORKERS ?= 3
+WORKERS ?= 4
 LEVEL ?= quick
 DOCKER ?= docker
 KAFKA_IMAGE ?= apache/kafka:4.1.0
@@ -48,7 +48,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-r
   tests/spark tests/kube tests/faults tests/sql tests/contracts tests/oracle tests/simulation tests/fuzz tests/clients \
   tests/plans tests/golden tests/kernels tests/unit
 
-test: $(VENV)/.dev ## Run the tests that every change must pass, with fixed seeds, over WORKERS processes (3)
+test: $(VENV)/.dev ## Run the tests that every change must pass, with fixed seeds, over WORKERS processes (4)
 	$(PYTEST) --junitxml build/reports/test.xml $(PYTEST_ARGS)
 
 test-all: $(VENV)/.dev ## Run every test, slow ones and more random cases too, the seed printed (an hour and a half)

@@ -18,7 +18,7 @@ from merlot.cluster.records import ConsumingStatus
 from merlot.cluster.segments.mutations import Mutation, PutSegments
 from merlot.cluster.segments.view import Bucket, TableView
 
-NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=80, every=300, fuzz=10_000)
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=30, every=300, fuzz=10_000)
 ENOUGH = 200
 """Histories among which each planted bug must be found."""
 

@@ -14,7 +14,7 @@ from tests.simulation.histories import failure_of, play_all
 from tests.simulation.planted import DEFECTS, Defect
 from tests.simulation.tables import TableWorld
 
-NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=3, every=120, fuzz=10_000)
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=2, every=120, fuzz=10_000)
 ENOUGH = 200
 """Histories among which each planted defect must be found."""
 WORK = ("publish", "start", "put", "end", "undo", "delete", "undelete")

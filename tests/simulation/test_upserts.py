@@ -11,7 +11,7 @@ from tests.budget import count
 from tests.simulation.histories import failure_of, play_all
 from tests.simulation.upserts import UpsertWorld
 
-NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=25, every=60, fuzz=10_000)
+NUM_HISTORIES = count("MERLOT_SIMULATIONS", quick=10, every=60, fuzz=10_000)
 ENOUGH = 100
 """Histories among which a planted bug must be found."""
 

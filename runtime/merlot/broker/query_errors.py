@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from merlot.codes import QueryErrorCode
 from merlot.errors import MerlotError
+from merlot.tree.errors import SqlError
 
 NO_ERROR = -1
 """Value of `X-Pinot-Error-Code` for an answer without exceptions."""
@@ -62,7 +63,10 @@ class QueryException:
 
     @classmethod
     def of(cls, error: MerlotError) -> QueryException:
-        """Return the entry for an error that Merlot raised on purpose."""
+        """Return the entry for an error that Merlot raised on purpose. The first line of the message is the error; two
+        more lines show its place in the query's text if it has one."""
+        if isinstance(error, SqlError) and error.excerpt:
+            return named(error.code, f"{error}\n{error.excerpt}")
         return named(error.code, str(error))
 
 

@@ -440,10 +440,10 @@ class ExpressionParser(TokenReader):
             self._refuse_prefix(word)
         self._at += 1
         if token[0] in QUOTES:
-            return Column(self._text(self._at - 1), "", is_quoted=True)
+            return Column(self._text(self._at - 1), "", is_quoted=True, token=self._number_of(self._at - 1))
         column = self._columns.get(token)
         if column is None:
-            column = self._columns[token] = Column(self._text(self._at - 1))
+            column = self._columns[token] = Column(self._text(self._at - 1), token=self._number_of(self._at - 1))
         return column
 
     def _hex_text(self, token: str) -> Node:
@@ -468,6 +468,7 @@ class ExpressionParser(TokenReader):
         """`a.b.c`, `a.*`"""
         is_quoted = False
         names = [self._text(self._at)]
+        token = self._number_of(self._at)
         self._at += 1
         while self._takes("."):
             if self._takes("*"):
@@ -476,7 +477,7 @@ class ExpressionParser(TokenReader):
             names.append(self._any_word())
         if self._words[self._at] == "(":
             raise UnsupportedSqlError("a name of such parts")
-        return Column(names[-1], qualifier_of(names[:-1]), is_quoted)
+        return Column(names[-1], qualifier_of(names[:-1]), is_quoted, token)
 
     def _element(self, subject: Node) -> Node:
         """`1]`"""

@@ -63,7 +63,7 @@ from merlot.sql.syntax import (
 from merlot.sql.syntax import Call as SyntaxCall
 from merlot.sql.unsupported_features import feature_name
 from merlot.tree import literals
-from merlot.tree.errors import MisplacedAggregateError, SqlParseError, SqlValidationError, UnsupportedSqlError
+from merlot.tree.errors import MisplacedAggregateError, SqlError, SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Expr, Literal
 from merlot.tree.relations import GROUPING
@@ -115,7 +115,12 @@ class Binder:
         handler = _HANDLERS.get(type(node))
         if handler is None:
             raise UnsupportedSqlError(feature_name(node))
-        return handler(self, node)
+        try:
+            return handler(self, node)
+        except SqlError as error:
+            if error.token is None:  # otherwise a node below this one is to blame
+                error.token = getattr(node, "token", None)
+            raise
 
     def call(self, name: str, args: tuple[Expr, ...]) -> Expr:
         """Return the typed call of a function, computed if all arguments are constants."""

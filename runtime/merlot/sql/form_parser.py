@@ -72,7 +72,8 @@ class FormParser(ExpressionParser):
         word, instead = _WORDS_IN_CALLS.get(name.upper(), ("", ""))
         if word:
             self._refuse_word(name, word, instead)
-        return self._call_ends(self._within(lambda: self._arguments(name)))
+        token = self._number_of(self._at - 1)
+        return self._call_ends(self._within(lambda: self._arguments(name, token)))
 
     def _call_ends(self, call: Node) -> Node:
         node = call
@@ -113,17 +114,17 @@ class FormParser(ExpressionParser):
             return NullsTreated(call, self._words[self._at - 2] == "IGNORE")
         return call
 
-    def _arguments(self, name: str) -> Node:
+    def _arguments(self, name: str, token: int) -> Node:
         if self._words[self._at] == ")":
-            return Call(name, ())
+            return Call(name, (), token=token)
         if self._takes("*"):
-            return Call(name, [Star()])
+            return Call(name, [Star()], token=token)
         is_distinct = self._takes("DISTINCT")
         if not is_distinct and self._words[self._at] == "ALL" and self._next() != "(":
             self._at += 1
         if self._starts_query():
             raise UnsupportedSqlError("subquery")
-        call = Call(name, self._list(self._expression), is_distinct)
+        call = Call(name, self._list(self._expression), is_distinct, token)
         if self._takes_all("ORDER", "BY"):
             raise UnsupportedSqlError(f"ORDER BY in {name.upper()}")
         return self._nulls_treated(call)
@@ -246,9 +247,10 @@ class FormParser(ExpressionParser):
     def _trim(self) -> Node:
         """Read `TRIM(LEADING 'x' FROM a)` as `LTRIM(a, 'x')`; a column may be called LEADING."""
         name = self._text(self._at - 1)
-        return self._call_ends(self._within(lambda: self._trim_arguments(name)))
+        token = self._number_of(self._at - 1)
+        return self._call_ends(self._within(lambda: self._trim_arguments(name, token)))
 
-    def _trim_arguments(self, name: str) -> Node:
+    def _trim_arguments(self, name: str, token: int) -> Node:
         args: list[Node] = []
         if self._words[self._at] in _TRIMS and self._next() not in (")", ",", "."):
             name = _TRIMS[self._words[self._at]]
@@ -257,20 +259,21 @@ class FormParser(ExpressionParser):
             args = self._list(self._expression)
         if self._takes("FROM"):
             args = [self._value(), *args]
-        return Call(name, args)
+        return Call(name, args, token=token)
 
     def _substring(self) -> Node:
         """Read `SUBSTRING(a FROM 2 FOR 3)` as `SUBSTRING(a, 2, 3)`."""
         name = self._text(self._at - 1)
-        return self._call_ends(self._within(lambda: self._substring_arguments(name)))
+        token = self._number_of(self._at - 1)
+        return self._call_ends(self._within(lambda: self._substring_arguments(name, token)))
 
-    def _substring_arguments(self, name: str) -> Node:
+    def _substring_arguments(self, name: str, token: int) -> Node:
         args = self._list(self._expression) if self._words[self._at] != ")" else []
         if self._takes("FROM"):
             args.append(self._value())
         if self._takes("FOR"):
             args += [*([Number("1")] if len(args) == 1 else []), self._value()]
-        return Call(name, args)
+        return Call(name, args, token=token)
 
     def _exists(self) -> Node:
         return Exists(self._within(self._query_of_exists))

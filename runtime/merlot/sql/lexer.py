@@ -10,9 +10,9 @@ import re
 from itertools import islice
 from typing import Final
 
+from merlot.sql.excerpts import error_at
 from merlot.sql.syntax import Constants
 from merlot.tree import literals
-from merlot.tree.errors import SqlParseError
 from merlot.tree.nodes import Literal
 from merlot.tree.types import DOUBLE
 
@@ -93,14 +93,6 @@ def place_of(sql: str, number: int) -> int:
     """Return the offset at which a token of the text begins."""
     match = next(islice(_TOKEN.finditer(sql), number, None), None)
     return len(sql) if match is None else match.start(1)
-
-
-def error_at(sql: str, start: int, problem: str) -> SqlParseError:
-    """Return an error of one line that names the line and column of `start`."""
-    line = sql.count("\n", 0, start) + 1
-    column = start - (sql.rfind("\n", 0, start) + 1) + 1
-    near = sql[start : start + 20].split("\n")[0]
-    return SqlParseError(f'syntax error at line {line}, column {column} near "{near}": {problem}')
 
 
 def text_in(token: str) -> str:

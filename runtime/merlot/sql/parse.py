@@ -13,12 +13,13 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.lexer import error_at, place_of, text_in, tokens_of
+from merlot.sql.excerpts import error_at, excerpt
+from merlot.sql.lexer import place_of, text_in, tokens_of
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Select, Table, Text, children
 from merlot.sql.token_reader import QueryTokens
 from merlot.sql.unsupported_features import feature_name
-from merlot.tree.errors import SqlParseError, UnsupportedSqlError
+from merlot.tree.errors import SqlError, SqlParseError, UnsupportedSqlError
 
 MAX_TREE_DEPTH: Final = 100
 """Most levels of a tree: code that walks it is recursive."""
@@ -96,7 +97,7 @@ def _table_name(select: Select) -> str | None:
 
 
 def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
-    """Parse one query. Raise SqlParseError, SqlValidationError or UnsupportedSqlError, each with a text of one line."""
+    """Parse one query. Raise SqlParseError, SqlValidationError or UnsupportedSqlError, with messages of one line."""
     budget = budget or Budget()
     budget.look()
     limits.check_length(sql)
@@ -109,11 +110,21 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     parser = Parser(QueryTokens(text, text_tokens.tokens, text_tokens.words, text_tokens.numbers), budget)
     try:
         tree = parser.statement()
+    except UnsupportedSqlError as error:
+        parser.show_feature(error)
+        raise
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
     if len(text_tokens.tokens) > MAX_TREE_DEPTH:
         _check_depth(tree)
     return ParsedStatement(sql, tree, tuple(text_tokens.options.items()), text_tokens.is_explained, parser.has_stages)
+
+
+def show_place(error: SqlError, sql: str) -> None:
+    """Give an error of binding an excerpt of the text, if it has a token."""
+    if error.token is not None and not error.excerpt:
+        text, _ = tokens_of(sql)
+        error.excerpt = excerpt(sql, place_of(text, error.token))
 
 
 @dataclass(slots=True)

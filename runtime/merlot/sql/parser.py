@@ -146,6 +146,12 @@ class Parser(FormParser):
 
     def _select(self) -> Select:
         self._expect("SELECT")
+        outer_columns, self._columns = self._columns, {}
+        select = self._clauses()
+        self._columns = outer_columns
+        return select
+
+    def _clauses(self) -> Select:
         is_distinct = self._takes("DISTINCT")
         if is_distinct and self._words[self._at] == "ON" and self._next() == "(":
             raise UnsupportedSqlError("DISTINCT ON")

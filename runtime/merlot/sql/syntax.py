@@ -1,7 +1,8 @@
 """The syntax tree of a query: `parser` makes it and binding reads it. Names are not looked up, and nodes have no types.
 
-Nodes have no parents and no positions in the text. They are not frozen, since a frozen dataclass takes three times as
-long to create, but nothing changes them after parsing.
+Nodes have no parents. Columns and calls know the token that they were read from, so that errors of binding can show
+their places. Nodes are not frozen, since a frozen dataclass takes three times as long to create, but nothing changes
+them after parsing.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class Column(Node):
     name: str
     qualifier: str = ""
     is_quoted: bool = False
+    token: int | None = None
+    """Number of the token in the text that the node was read from, or one of several; None if none was."""
 
 
 @_node
@@ -291,6 +294,8 @@ class Call(Node):
     name: str
     args: Sequence[Node]
     is_distinct: bool = False
+    token: int | None = None
+    """Number of the name's token in the text; None if the node was not read from one."""
 
 
 @_node

@@ -12,10 +12,11 @@ from typing import Final, TypeVar
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
+from merlot.sql.excerpts import error_at, excerpt
 from merlot.sql.keywords import RESERVED
-from merlot.sql.lexer import END, error_at, is_list, place_of, text_in
+from merlot.sql.lexer import END, is_list, place_of, text_in
 from merlot.sql.syntax import Column
-from merlot.tree.errors import SqlParseError, SqlValidationError
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ NAME_STARTS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 QUOTES: Final = frozenset('"`')
 _AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVING", "ORDER"})
 _BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
+_MOST_WORDS_OF_FEATURE: Final = 6
 _AFTER_THE_END: Final = (END,) * 5
 """At least as many as a rule may look ahead."""
 
@@ -53,7 +55,7 @@ class TokenReader:
         self._at = 0
         self._open = 0
         self._columns: dict[str, Column] = {}
-        """Columns without quotes and qualifiers, by name: a tree may have the same node more than once."""
+        """Columns of the SELECT without quotes and qualifiers, by name: a tree may have a node more than once."""
         self._ends: dict[int, int] | None = None
         """Position after the closing parenthesis, by the position of the opening one; None until it is needed."""
         self._num_items = 0
@@ -72,7 +74,7 @@ class TokenReader:
         return True
 
     def _takes_all(self, *words: str) -> bool:
-        """Take the next words if they are `keywords`; return True if they were."""
+        """Take the next words if they are `words`; return True if they were."""
         end = self._at + len(words)
         if self._words[self._at : end] != list(words):
             return False
@@ -100,7 +102,19 @@ class TokenReader:
         return error_at(self._sql, self._place(at), problem)
 
     def _place(self, at: int) -> int:
-        return place_of(self._sql, at if self._numbers is None else self._numbers[at])
+        return place_of(self._sql, self._number_of(at))
+
+    def show_feature(self, error: UnsupportedSqlError) -> None:
+        """Give an error that was raised here an excerpt, at the last word that is part of the feature's name."""
+        named = error.feature.partition(":")[0].replace("(", " ").split()
+        for at in range(self._at, max(-1, self._at - _MOST_WORDS_OF_FEATURE), -1):
+            if self._words[at] in named and self._words[at]:
+                error.excerpt = excerpt(self._sql, self._place(at))
+                return
+
+    def _number_of(self, at: int) -> int:
+        """Return the position among the text's tokens of the token at `at`."""
+        return at if self._numbers is None else self._numbers[at]
 
     def _touches(self, at: int) -> bool:
         """Return True if nothing stands between the token at `at` and the one before it."""

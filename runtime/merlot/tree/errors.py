@@ -6,13 +6,22 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError
 
 
-class SqlParseError(InvalidInputError):
+class SqlError(InvalidInputError):
+    """Base class of errors in a text. Its message has one line; `excerpt` shows the place."""
+
+    token: int | None = None
+    """Number of the text's token that the error is about; None if there is none, or none was recorded."""
+    excerpt: str = ""
+    """The line of the text and a caret below the word at fault (`sql.excerpts`); empty if no place is recorded."""
+
+
+class SqlParseError(SqlError):
     """Raised if the text is not SQL of this dialect, or breaks a rule of GROUP BY or DISTINCT: Pinot's SQL_PARSING."""
 
     code: ClassVar[int] = QueryErrorCode.SQL_PARSING
 
 
-class SqlValidationError(InvalidInputError):
+class SqlValidationError(SqlError):
     """Raised if the text parses and its names resolve, but it makes no sense (Pinot's QUERY_VALIDATION)."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_VALIDATION
@@ -36,7 +45,7 @@ class UnknownNameError(SqlValidationError):
     """Raised in a query of several stages for a name that no relation has (QUERY_VALIDATION in Pinot's planner)."""
 
 
-class UnknownColumnError(InvalidInputError):
+class UnknownColumnError(SqlError):
     """Raised for a name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
 
     code: ClassVar[int] = QueryErrorCode.UNKNOWN_COLUMN

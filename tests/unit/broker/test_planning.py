@@ -8,12 +8,13 @@ import pytest
 
 from merlot.broker.planning.planner import PlanCounts, Planner
 from merlot.broker.planning.threads import MAX_WAITING, PlanningBusyError
+from merlot.broker.query_errors import QueryException
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.records import RootRecord
 from merlot.cluster.segments.view import TableView
-from merlot.errors import NotFoundError
+from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import TableName
 from merlot.query.plan.expressions import children, walk
 from merlot.spec.manifest import load
@@ -59,6 +60,50 @@ async def test_same_text_has_the_same_plan() -> None:
     first = await planner.plan("SELECT carrier FROM flights", "")
     assert await planner.plan("SELECT carrier FROM flights", "") is first
     assert await planner.plan("SELECT carrier FROM flights", "timeoutMs=5") is not first
+
+
+@pytest.mark.parametrize(
+    ("sql", "word"),
+    [
+        ("SELECT carrier,\n  «carier» FROM flights", "unknown column"),
+        ("SELECT «flights.carier» FROM flights", "unknown column"),
+        ("SELECT carrier AS k FROM flights WHERE k = 'AA' AND «x» = 1", "unknown column"),
+        ("SELECT carrier FROM flights WHERE carrier = 'foo(' AND «foo»(carrier) = 1", "function FOO"),
+        ("SELECT UPPER(«SUM»(carrier)) FROM flights", "sum cannot take STRING"),
+        ("SELECT carrier FROM flights WHERE «ABS»(carrier) = 1", "abs needs numbers"),
+        ("SELECT carrier FROM flights WHERE «COUNT»(*) > 1", "cannot use an aggregate"),
+        ("SELECT carrier /* a /* nested */ comment */, «carier» FROM flights OPTION(timeoutMs=5)", "unknown column"),
+        ("SET timeoutMs = 5;\nSELECT «carier» FROM flights", "unknown column"),
+        ("SELECT 1 FROM flights a JOIN flights b ON «b.carier» = 'AA'", "unknown column"),
+        ("SELECT carrier FROM flights WHERE carrier IN (SELECT «carier» FROM flights)", "unknown column"),
+        ("SELECT v.x FROM (SELECT carrier AS x FROM flights) v WHERE «carrier» = 'AA'", "unknown column"),
+        ("SELECT carrier FROM flights WHERE carrier = «=» 'AA'", "expected an expression"),
+        ("SELECT carrier FROM flights «TABLESAMPLE» BERNOULLI (5)", "TABLESAMPLE"),
+        ("SELECT carrier FROM flights GROUP BY «ALL»", "GROUP BY ALL"),
+        ("SELECT «TRY_CAST»(carrier AS INT) FROM flights", "TRY_CAST"),
+        ("SELECT 1 «&» 2 FROM flights", "operator &"),
+    ],
+)
+async def test_an_error_shows_the_word_that_it_is_about(sql: str, word: str) -> None:
+    before, _, after = sql.partition("«")
+    with pytest.raises(MerlotError) as raised:
+        await Planner(Tables().find, CLOCK).plan(sql.replace("«", "").replace("»", ""), "")
+    message, line, caret = QueryException.of(raised.value).message.split("\n")
+    assert word in message
+    start = before.rpartition("\n")[2]
+    assert line == start + after.replace("»", "").partition("\n")[0]
+    assert caret == " " * len(start) + "^"
+
+
+async def test_a_long_line_is_cut_around_the_word() -> None:
+    sql = f"SELECT {'carrier, ' * 30}\tcarier, {'carrier, ' * 30}carrier FROM flights"
+    with pytest.raises(MerlotError) as raised:
+        await Planner(Tables().find, CLOCK).plan(sql, "")
+    _, line, caret = QueryException.of(raised.value).message.split("\n")
+    assert line[caret.index("^") :].startswith("carier, carrier, ")
+    assert (line[0], line[-1]) == ("…", "…")
+    assert len(line) < 120
+    assert "\t" not in line
 
 
 async def test_a_plan_of_now_is_of_its_moment() -> None:

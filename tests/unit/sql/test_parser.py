@@ -14,7 +14,8 @@ def parts(node: Any) -> Any:
     """A tree as plain values."""
     if isinstance(node, Node):
         kind = type(node)
-        return kind.__name__, [parts(getattr(node, name)) for name in kind.__dataclass_fields__]  # type: ignore[attr-defined]
+        names = [name for name in kind.__dataclass_fields__ if name != "token"]  # type: ignore[attr-defined]
+        return kind.__name__, [parts(getattr(node, name)) for name in names]
     return [parts(item) for item in node] if isinstance(node, list | tuple) else node
 
 

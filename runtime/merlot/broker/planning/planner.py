@@ -30,10 +30,11 @@ from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
-from merlot.sql.parse import ParsedStatement, one_stage, parse_statement
+from merlot.sql.parse import ParsedStatement, one_stage, parse_statement, show_place
 from merlot.sql.query_options import with_nulls
 from merlot.sql.shapes import QueryShape, Template, make_template, shape_of
 from merlot.tree import tree_json
+from merlot.tree.errors import SqlError
 from merlot.tree.nodes import BoundQuery, Expr
 
 INLINE_SQL_CHARS = 512
@@ -204,8 +205,17 @@ class Planner:
 
     def _make(self, sql: str, options: str, shape: QueryShape | None, budget: Budget) -> _PlanResult:
         """Plan a text. If `shape` is given, also try to make its template."""
-        moment = Moment(self._clock.now_ms())
         parsed = self._parse(sql, budget)
+        try:
+            return self._plan_parsed(parsed, options, shape, budget)
+        except SqlError as error:
+            show_place(error, sql)
+            raise
+
+    def _plan_parsed(
+        self, parsed: ParsedStatement, options: str, shape: QueryShape | None, budget: Budget
+    ) -> _PlanResult:
+        moment = Moment(self._clock.now_ms())
         request_options = query_options.parse(options)
         if parsed.has_stages or (wants_stages(request_options, parsed) and one_stage(parsed).table is not None):
             return _PlanResult(

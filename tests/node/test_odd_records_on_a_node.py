@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import yaml
 from tests.budget import seed
-from tests.unit.embedded.nodes import StartNode, until_rows
+from tests.node.nodes import StartNode, until_rows
 
 from merlot.cluster.records import SegmentRecord
 from merlot.embedded.node import Node

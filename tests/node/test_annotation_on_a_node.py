@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.embedded.nodes import StartNode, until_answer
+from tests.node.nodes import StartNode, until_answer
 
 from merlot.cli.main import run
 from merlot.embedded.node import Node

@@ -8,7 +8,7 @@ import aiohttp
 import pyarrow as pa
 import pytest
 import yaml
-from tests.unit.embedded.nodes import StartNode, apply, ask, until_rows
+from tests.node.nodes import StartNode, apply, ask, until_rows
 
 from merlot.catalog.publish import upload
 from merlot.embedded.node import Node

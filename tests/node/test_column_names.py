@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from pyarrow import json as arrow_json
 from pyarrow import orc, parquet
-from tests.unit.embedded import grpc_client, nodes
+from tests.node import grpc_client, nodes
 
 from merlot.cli import main
 from merlot.embedded.node import Node, NodeConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.test_upserts import CONFIG, POLL_S, Board, Row, at
+from tests.node.test_upserts import CONFIG, POLL_S, Board, Row, at
 
 from merlot.cli.main import run
 from merlot.controller.realtime import backfill

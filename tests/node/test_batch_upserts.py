@@ -14,7 +14,7 @@ import aiohttp
 import pyarrow as pa
 import pytest
 import yaml
-from tests.unit.embedded.nodes import OwnNode, apply
+from tests.node.nodes import OwnNode, apply
 
 from merlot.catalog.publish import upload
 from merlot.cli.main import run

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upsert_snapshots import KEPT, NOT_KEPT, KeepingBoard, files, is_current
-from tests.unit.embedded.test_upserts import CONFIG, POLL_S
+from tests.node.test_upsert_snapshots import KEPT, NOT_KEPT, KeepingBoard, files, is_current
+from tests.node.test_upserts import CONFIG, POLL_S
 
 from merlot.cluster.consuming import checkpoints
 from merlot.server.realtime import snapshots as module

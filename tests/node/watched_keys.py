@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from tests.unit.embedded.test_upserts import Board, Row
+from tests.node.test_upserts import Board, Row
 
 from merlot.testing.patience import PATIENCE_S
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.embedded.nodes import OwnNode, apply, ask
+from tests.node.nodes import OwnNode, apply, ask
 
 from merlot.cli.main import run
 from merlot.cluster.losses import CatalogRecord

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upsert_snapshots import KeepingBoard
-from tests.unit.embedded.test_upserts import NUM_PARTITIONS, POLL_S, Row
+from tests.node.test_upsert_snapshots import KeepingBoard
+from tests.node.test_upserts import NUM_PARTITIONS, POLL_S, Row
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.embedded.node import Node, NodeConfig

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.unit.embedded.nodes import OwnNode, apply, ask
-from tests.unit.embedded.test_lost_metastore import stream_manifest
+from tests.node.nodes import OwnNode, apply, ask
+from tests.node.test_lost_metastore import stream_manifest
 
 from merlot.testing.events import COUNTS, EventFiles
 from merlot.testing.patience import until

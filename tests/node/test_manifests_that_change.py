@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.budget import count
-from tests.unit.embedded.nodes import StartNode, apply, ask, call, until_rows
+from tests.node.nodes import StartNode, apply, ask, call, until_rows
 from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 

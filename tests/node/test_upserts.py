@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import OwnNode, apply
+from tests.node.nodes import OwnNode, apply
 
 from merlot.server.realtime.upserts import UpsertListener
 from merlot.testing.patience import PATIENCE_S, until

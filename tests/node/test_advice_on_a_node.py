@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.faults.flights_table import flights_rows
-from tests.unit.embedded.nodes import StartNode, ask, call, until_answer
+from tests.node.nodes import StartNode, ask, call, until_answer
 
 from merlot.advice.candidates import Candidate
 from merlot.advice.choice import Tried

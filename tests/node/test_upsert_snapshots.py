@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upserts import CONFIG, POLL_S, Board
+from tests.node.test_upserts import CONFIG, POLL_S, Board
 
 from merlot.server.realtime import snapshots as module
 from merlot.testing.patience import PATIENCE_S

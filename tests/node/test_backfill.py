@@ -9,7 +9,7 @@ import httpx
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from tests.unit.embedded.nodes import StartNode, ask, until_rows
+from tests.node.nodes import StartNode, ask, until_rows
 
 from merlot.cli import backfiller, main
 from merlot.cli.app import INTERRUPTED

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from tests.unit.embedded.nodes import StartNode, apply, ask
+from tests.node.nodes import StartNode, apply, ask
 
 from merlot.catalog import uploaded
 from merlot.cluster.records import SegmentRecord

@@ -8,7 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import StartNode
+from tests.node.nodes import StartNode
 
 from merlot import telemetry
 from merlot.cluster.manifests.tables import put_table

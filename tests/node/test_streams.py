@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.nodes import OwnNode, apply
+from tests.node.nodes import OwnNode, apply
 
 from merlot.testing.events import COUNTS, EventFiles, events_manifest
 from merlot.testing.patience import PATIENCE_S

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedded.test_upserts import POLL_S, Board
-from tests.unit.embedded.watched_keys import WatchedKeys
+from tests.node.test_upserts import POLL_S, Board
+from tests.node.watched_keys import WatchedKeys
 
 from merlot.cluster.consuming import merges
 from merlot.cluster.consuming.merged import MERGED

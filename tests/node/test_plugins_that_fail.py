@@ -6,7 +6,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
-from tests.unit.embedded.nodes import StartNode, until_answer, until_rows
+from tests.node.nodes import StartNode, until_answer, until_rows
 
 from merlot.broker import echo
 from merlot.cluster.records import PartitionRecord, SegmentRecord

@@ -4,7 +4,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import StartNode, ask, until_rows
+from tests.node.nodes import StartNode, ask, until_rows
 
 from merlot.embedded.node import Node
 from merlot.testing.patience import PATIENCE_S, until

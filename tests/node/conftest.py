@@ -7,7 +7,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import StartNode
+from tests.node.nodes import StartNode
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord

@@ -3,7 +3,7 @@
 import aiohttp
 import pytest
 import yaml
-from tests.unit.embedded.nodes import StartNode, ask, until_answer
+from tests.node.nodes import StartNode, ask, until_answer
 
 from merlot.embedded.node import Node
 from merlot.testing.sample import START_MS, orders_manifest, total_amount

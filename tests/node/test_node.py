@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from tests.unit.embedded.nodes import StartNode
+from tests.node.nodes import StartNode
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table

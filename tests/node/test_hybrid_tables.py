@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.embedded.nodes import StartNode, apply, ask, call, until_answer, until_rows
+from tests.node.nodes import StartNode, apply, ask, call, until_answer, until_rows
 
 from merlot.embedded.node import Node
 from merlot.store.deepstore import DeepStore

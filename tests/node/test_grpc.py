@@ -12,7 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 import pytest_asyncio
-from tests.unit.embedded import grpc_client, nodes
+from tests.node import grpc_client, nodes
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import until

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechani
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from kafka_brokers import CONTROL, NO_CONTROL, KafkaBrokers, kafka_brokers
+from tests.contracts.streams.kafka_brokers import CONTROL, NO_CONTROL, KafkaBrokers, kafka_brokers
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.ports import free_port

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kafka_topics import REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
+from tests.contracts.streams.kafka_topics import REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.events import COUNTS, events_manifest

@@ -46,7 +46,7 @@ demo-upsert: $(VENV)/.quickstart ## Keep a departures board up to date from a st
 # Folders of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
   tests/spark tests/kube tests/faults tests/sql tests/contracts tests/oracle tests/simulation tests/fuzz tests/clients \
-  tests/plans tests/golden tests/kernels tests/unit
+  tests/plans tests/golden tests/kernels tests/node tests/unit
 
 test: $(VENV)/.dev ## Run the tests that every change must pass, with fixed seeds, over WORKERS processes (4)
 	$(PYTEST) --junitxml build/reports/test.xml $(PYTEST_ARGS)

@@ -19,8 +19,8 @@ import grpc.aio
 import numpy as np
 import orjson
 import pyarrow as pa
-from tests.unit.embedded import grpc_client
-from tests.unit.embedded.grpc_client import Message
+from tests.node import grpc_client
+from tests.node.grpc_client import Message
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord

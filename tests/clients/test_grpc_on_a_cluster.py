@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.unit.embedded import grpc_client
-from tests.unit.embedded.grpc_client import Message
+from tests.node import grpc_client
+from tests.node.grpc_client import Message
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e_changes import is_settled
-from e2e_cluster import CHART, SMALL, Cluster, Json, pod, program
-from e2e_flights import Extent, await_served, flights_table, measure
-from e2e_kafka import (
+from tests.e2e.e2e_changes import is_settled
+from tests.e2e.e2e_cluster import CHART, SMALL, Cluster, Json, pod, program
+from tests.e2e.e2e_flights import Extent, await_served, flights_table, measure
+from tests.e2e.e2e_kafka import (
     HOST,
     RATE,
     TOPIC,
@@ -30,8 +30,8 @@ from e2e_kafka import (
     table,
     with_stream,
 )
-from e2e_load import Load, flights_queries, start_load
-from e2e_upserts import CONFIG, NAME, TTL, Asked, config, upserted
+from tests.e2e.e2e_load import Load, flights_queries, start_load
+from tests.e2e.e2e_upserts import CONFIG, NAME, TTL, Asked, config, upserted
 
 HERE = Path(__file__).parent
 IMAGES = ("operator", "runtime", "runtime-next", "spark", "e2e", "kafka")

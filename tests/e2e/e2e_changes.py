@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import yaml
-from e2e_cluster import Cluster, Json
-from e2e_kafka import PARTITIONS
+from tests.e2e.e2e_cluster import Cluster, Json
+from tests.e2e.e2e_kafka import PARTITIONS
 
 SERVERS, BROKERS = "server", "broker"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from e2e_watch import Api
+from tests.e2e.e2e_watch import Api
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "merlot"

@@ -6,7 +6,7 @@ from typing import Any
 
 import duckdb
 import yaml
-from e2e_cluster import ROOT, Cluster, Json
+from tests.e2e.e2e_cluster import ROOT, Cluster, Json
 
 from merlot_spark.quickstart_data import flights_file
 

@@ -3,7 +3,7 @@
 import copy
 import re
 
-from e2e_cluster import Cluster, Json
+from tests.e2e.e2e_cluster import Cluster, Json
 
 MONTH = "month = 3"
 """Of one segment: where one stands for many, it has no files to look into."""

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from e2e_cluster import SMALL, USER, WAIT_S, Cluster, Json, pod
+from tests.e2e.e2e_cluster import SMALL, USER, WAIT_S, Cluster, Json, pod
 
 TOPIC, PARTITIONS, RATE = "events", 4, 200
 HOST = "kafka"

@@ -1,6 +1,6 @@
 """A table of one month in a deep store, with one server, whose files outlive it; and what its conditions say."""
 
-from e2e_cluster import Cluster, Json
+from tests.e2e.e2e_cluster import Cluster, Json
 
 KEPT = "kept"
 JANUARY = 27_004

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from e2e_cluster import WAIT_S, Cluster, Json, pod
+from tests.e2e.e2e_cluster import WAIT_S, Cluster, Json, pod
 
 from merlot_spark.quickstart_data import flights_file
 

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from e2e_cluster import Cluster, Json, pod
-from e2e_kafka import PARTITIONS, client_properties, table, with_stream
+from tests.e2e.e2e_cluster import Cluster, Json, pod
+from tests.e2e.e2e_kafka import PARTITIONS, client_properties, table, with_stream
 
 NAME, CONFIG = "latest", "latest-rows"
 TTL = "800"

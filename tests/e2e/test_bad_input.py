@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from e2e_changes import upgrade, with_runtime
-from e2e_cluster import Cluster, Json
-from e2e_kept import (
+from tests.e2e.e2e_changes import upgrade, with_runtime
+from tests.e2e.e2e_cluster import Cluster, Json
+from tests.e2e.e2e_kept import (
     LARGE_ENOUGH,
     TOO_SMALL,
     await_healed,
@@ -19,7 +19,7 @@ from e2e_kept import (
     small_table,
     unlimit,
 )
-from e2e_load import Load
+from tests.e2e.e2e_load import Load
 
 pytestmark = pytest.mark.slow("test_whole_life.py has most of this on one table, beside others")
 

@@ -3,8 +3,8 @@
 import time
 
 import pytest
-from e2e_cluster import Cluster, Json
-from e2e_kept import FIELDS, JANUARY, counts, january, kept, merging, rollup, stored_files
+from tests.e2e.e2e_cluster import Cluster, Json
+from tests.e2e.e2e_kept import FIELDS, JANUARY, counts, january, kept, merging, rollup, stored_files
 
 PUSHED = "pushed"
 

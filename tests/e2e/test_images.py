@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from e2e_cluster import Cluster, pod
+from tests.e2e.e2e_cluster import Cluster, pod
 
 WARM = """
 import json, os, pathlib, time

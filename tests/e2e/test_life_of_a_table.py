@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from e2e_changes import BROKERS, SERVERS, change_image, is_ready, is_settled, restarts, runs
-from e2e_cluster import MANAGED, Cluster, Json
-from e2e_indexes import BY_CARRIER, BY_FLIGHT, TREE, added, counts, indexed, plan
-from e2e_kept import stored_files
-from e2e_load import Load
+from tests.e2e.e2e_changes import BROKERS, SERVERS, change_image, is_ready, is_settled, restarts, runs
+from tests.e2e.e2e_cluster import MANAGED, Cluster, Json
+from tests.e2e.e2e_indexes import BY_CARRIER, BY_FLIGHT, TREE, added, counts, indexed, plan
+from tests.e2e.e2e_kept import stored_files
+from tests.e2e.e2e_load import Load
 
 pytestmark = pytest.mark.slow("test_whole_life.py does the same to a quarter of the flights, side by side")
 

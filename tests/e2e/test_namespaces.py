@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from e2e_cluster import MANAGED, Cluster, Json, pod
-from e2e_kept import JANUARY, has_event, january, says, small_table, stored_files
-from e2e_load import start_load
+from tests.e2e.e2e_cluster import MANAGED, Cluster, Json, pod
+from tests.e2e.e2e_kept import JANUARY, has_event, january, says, small_table, stored_files
+from tests.e2e.e2e_load import start_load
 
 pytestmark = pytest.mark.slow("test_whole_life.py adds a namespace to an operator's list and deletes it")
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from e2e_changes import BROKERS, SERVERS, change_image, is_ready, is_settled, restarts, runs
-from e2e_cluster import Cluster, Json
-from e2e_kafka import HOST, PARTITIONS, TOPIC, Watched, broker_config, secret
-from e2e_upserts import CONFIG, NAME, Asked, config, upserted
+from tests.e2e.e2e_changes import BROKERS, SERVERS, change_image, is_ready, is_settled, restarts, runs
+from tests.e2e.e2e_cluster import Cluster, Json
+from tests.e2e.e2e_kafka import HOST, PARTITIONS, TOPIC, Watched, broker_config, secret
+from tests.e2e.e2e_upserts import CONFIG, NAME, Asked, config, upserted
 
 EARLY = "early"
 

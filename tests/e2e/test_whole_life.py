@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from e2e_changes import (
+from tests.e2e.e2e_changes import (
     BROKERS,
     SERVERS,
     change_image,
@@ -20,12 +20,12 @@ from e2e_changes import (
     upgrade,
     with_runtime,
 )
-from e2e_cluster import MANAGED, Cluster, Json
-from e2e_flights import Extent, await_served, flights_table, measure
-from e2e_indexes import BY_CARRIER, BY_FLIGHT, TREE, added, indexed, plan
-from e2e_indexes import counts as counted
-from e2e_kafka import HOST, PARTITIONS, TOPIC, Watched, broker_config, secret, table
-from e2e_kept import (
+from tests.e2e.e2e_cluster import MANAGED, Cluster, Json
+from tests.e2e.e2e_flights import Extent, await_served, flights_table, measure
+from tests.e2e.e2e_indexes import BY_CARRIER, BY_FLIGHT, TREE, added, indexed, plan
+from tests.e2e.e2e_indexes import counts as counted
+from tests.e2e.e2e_kafka import HOST, PARTITIONS, TOPIC, Watched, broker_config, secret, table
+from tests.e2e.e2e_kept import (
     JANUARY,
     KEPT,
     LARGE_ENOUGH,
@@ -45,8 +45,8 @@ from e2e_kept import (
     stored_files,
     unlimit,
 )
-from e2e_load import Load, flights_queries, start_load
-from e2e_upserts import CONFIG, NAME, Asked
+from tests.e2e.e2e_load import Load, flights_queries, start_load
+from tests.e2e.e2e_upserts import CONFIG, NAME, Asked
 
 SERVED = ("flights", TOPIC, NAME)
 """Tables that are asked all the time."""

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc.aio
-from tests.unit.embedded.grpc_client import PATH, request
+from tests.node.grpc_client import PATH, request
 
 from merlot.codes import QueryErrorCode
 from merlot.wire.frames import Hello, Kind, encode

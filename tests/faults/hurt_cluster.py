@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lives import Life
 from tests.faults import failing_disks, hurt_program
 from tests.faults.failing_disks import FailingDisk
+from tests.faults.lives import Life
 from tests.faults.networks import Network
 
 from merlot.errors import UnavailableError

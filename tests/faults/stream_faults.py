@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kafka_brokers import KafkaBrokers
 from tests.budget import IS_QUICK
+from tests.contracts.streams.kafka_brokers import KafkaBrokers
 
 from merlot.testing import crash_injector
 from merlot.testing.patience import PATIENCE_S

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from confluent_kafka import Producer
-from kafka_brokers import KafkaBrokers
+from tests.contracts.streams.kafka_brokers import KafkaBrokers
 
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import StreamSegmentRecord

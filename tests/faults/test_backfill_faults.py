@@ -14,10 +14,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from moments import some_of
 from pyarrow import parquet
 from tests.budget import count, seed
-from tests.unit.embedded.nodes import ask
+from tests.faults.moments import some_of
+from tests.node.nodes import ask
 
 from merlot.cli import backfiller
 from merlot.cli.client import NodeClient

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 from tests.budget import count, seed
-from tests.unit.upsert.oracle import Oracle
-from upsert_watch import (
+from tests.faults.upsert_watch import (
     BOARD,
     NUM_PARTITIONS,
     FileTopic,
@@ -28,6 +27,7 @@ from upsert_watch import (
     upsert_spec,
     upserts_watched,
 )
+from tests.unit.upsert.oracle import Oracle
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.tasks import queue

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hurt_cluster import StubbornLife, written
 from tests.budget import count, seed
 from tests.faults.failing_disks import FailingDisk, library
+from tests.faults.hurt_cluster import StubbornLife, written
 
 from merlot.store.deepstore import DeepStore
 from merlot.testing.events import EventFiles

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 
 import pytest
-from hurt_cluster import FAULTS, ZOOKEEPER, HurtCluster, Means, library_is_there, written
 from tests.budget import count, seed
+from tests.faults.hurt_cluster import FAULTS, ZOOKEEPER, HurtCluster, Means, library_is_there, written
 from tests.faults.networks import can_part
 
 from merlot.testing.processes import can_mount

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from flights_table import BY_DAY, EXACT, EXAMPLES, build_flights, flights_rows, flights_table
 from tests.budget import IS_QUICK
+from tests.faults.flights_table import BY_DAY, EXACT, EXAMPLES, build_flights, flights_rows, flights_table
 
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lives import FLUSH_ROWS, NUM_ROWS, Life
 from tests.budget import count, seed
+from tests.faults.lives import FLUSH_ROWS, NUM_ROWS, Life
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moments import kinds_of, some_of
 from tests.budget import count, seed
+from tests.faults.moments import kinds_of, some_of
 
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements

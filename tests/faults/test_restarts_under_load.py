@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from lives import Life
 from tests.budget import count, seed
+from tests.faults.lives import Life
 
 from merlot.testing.events import EventFiles
 from merlot.testing.processes import ClusterProcesses, RoleProcess

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka_brokers import CONTROL, KafkaBrokers, kafka_brokers
-from stream_faults import faults_of
-from stream_watch import (
+from tests.budget import count, seed
+from tests.contracts.streams.kafka_brokers import CONTROL, KafkaBrokers, kafka_brokers
+from tests.faults.stream_faults import faults_of
+from tests.faults.stream_watch import (
     FLUSH_ROWS,
     NUM_PARTITIONS,
     ROWS_PER_S,
@@ -24,8 +25,15 @@ from stream_watch import (
     replicas_agree,
     watched,
 )
-from tests.budget import count, seed
-from upsert_watch import FileTopic, KafkaTopic, Topic, board_manifest, every_replica_shows, upsert_spec, upserts_watched
+from tests.faults.upsert_watch import (
+    FileTopic,
+    KafkaTopic,
+    Topic,
+    board_manifest,
+    every_replica_shows,
+    upsert_spec,
+    upserts_watched,
+)
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.testing import crash_injector

@@ -19,8 +19,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from tests.budget import count, seed
-from tests.unit.upsert.oracle import Firsts, Oracle
-from upsert_watch import (
+from tests.faults.upsert_watch import (
     NUM_PARTITIONS,
     FileTopic,
     Ledger,
@@ -30,6 +29,7 @@ from upsert_watch import (
     rows_of,
     upsert_spec,
 )
+from tests.unit.upsert.oracle import Firsts, Oracle
 
 from merlot.cluster.consuming.pinned import unpin_upsert
 from merlot.cluster.manifests.tables import put_table

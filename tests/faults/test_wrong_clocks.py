@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from lives import LATER_MS, NUM_ROWS, Life
 from tests.budget import count, seed
+from tests.faults.lives import LATER_MS, NUM_ROWS, Life
 
 from merlot.store.deepstore import DeepStore
 from merlot.testing import hasty

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from confluent_kafka import Producer
-from kafka_brokers import KafkaBrokers
 from numpy.typing import NDArray
-from stream_watch import reasons_of
+from tests.contracts.streams.kafka_brokers import KafkaBrokers
+from tests.faults.stream_watch import reasons_of
 from tests.unit.upsert.oracle import Newest, Oracle
 
 from merlot.broker.routing.health import ServerStanding

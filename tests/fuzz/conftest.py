@@ -4,9 +4,9 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from fuzzing import Loud
-from slt_data import datasets
-from slt_nodes import Remote, embedded_node
+from tests.fuzz.fuzzing import Loud
+from tests.sql.slt_data import datasets
+from tests.sql.slt_nodes import Remote, embedded_node
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rounds import rounds
 from tests import budget
+from tests.oracle.rounds import rounds
 
 CASE_S = 60.0
 """How long one case may take: a hang, not slowness."""

@@ -7,9 +7,9 @@ import random
 
 import pyarrow as pa
 import pytest
-from children import Watch, bound_memory, in_child
-from fuzzing import spoiled_bytes, spoiled_json
 from tests import budget
+from tests.fuzz.children import Watch, bound_memory, in_child
+from tests.fuzz.fuzzing import spoiled_bytes, spoiled_json
 
 from merlot.errors import CorruptionError
 from merlot.query.answer.partial import Partial

@@ -10,7 +10,7 @@ import contextlib
 import json
 import random
 
-from fuzzing import CASE_S, Loud, cases, spoiled_bytes, spoiled_json
+from tests.fuzz.fuzzing import CASE_S, Loud, cases, spoiled_bytes, spoiled_json
 
 from merlot.errors import CorruptionError
 from merlot.ids import TableName

@@ -11,8 +11,8 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from fuzzing import CASE_S, Loud, cases, spoiled_bytes, spoiled_json
-from slt_nodes import Remote
+from tests.fuzz.fuzzing import CASE_S, Loud, cases, spoiled_bytes, spoiled_json
+from tests.sql.slt_nodes import Remote
 
 RECORD = {
     "name": "things_0",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from fuzzing import cases, spoiled_text
+from tests.fuzz.fuzzing import cases, spoiled_text
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError

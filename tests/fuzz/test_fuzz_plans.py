@@ -17,13 +17,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from children import CPU_S, Watch, bound_memory, in_child
-from fuzzing import spoiled_json
-from slt_data import datasets
-from slt_reader import read_file
-from slt_segments import build_paths, consuming_segment
-from slt_stages import is_staged
 from tests import budget
+from tests.fuzz.children import CPU_S, Watch, bound_memory, in_child
+from tests.fuzz.fuzzing import spoiled_json
+from tests.sql.slt_data import datasets
+from tests.sql.slt_reader import read_file
+from tests.sql.slt_segments import build_paths, consuming_segment
+from tests.sql.slt_stages import is_staged
 
 from merlot.aggregates import registry as aggregates
 from merlot.codes import QueryErrorCode

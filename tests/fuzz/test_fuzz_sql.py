@@ -8,9 +8,9 @@ import json
 import random
 from urllib.parse import urlsplit
 
-from fuzzing import CASE_S, Loud, cases, spoiled_text
-from slt_data import things
-from slt_nodes import Remote
+from tests.fuzz.fuzzing import CASE_S, Loud, cases, spoiled_text
+from tests.sql.slt_data import things
+from tests.sql.slt_nodes import Remote
 
 from merlot.functions.registry import FUNCTIONS
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from fuzzing import CASE_S, Loud, cases
-from slt_nodes import Remote
-from slt_reader import read_file
+from tests.fuzz.fuzzing import CASE_S, Loud, cases
+from tests.sql.slt_nodes import Remote
+from tests.sql.slt_reader import read_file
 
 from merlot.errors import InvalidInputError
 from merlot.functions.registry import FUNCTIONS

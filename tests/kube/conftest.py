@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from controllers import Controller, Controllers
-from operator_parts import Api, Operator
-from sharing import SharedOperator, environment_of, shared
+from tests.kube.controllers import Controller, Controllers
+from tests.kube.operator_parts import Api, Operator
+from tests.kube.sharing import SharedOperator, environment_of, shared
 from urllib3.exceptions import InsecureRequestWarning
 
 from merlot.ports import free_port

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-import quick_operator
+from tests.kube import quick_operator
 
 from merlot_operator.controllers import metastores
 from merlot_operator.kube import client

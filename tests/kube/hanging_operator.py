@@ -9,7 +9,7 @@ import time
 from typing import Any, NoReturn
 
 import kopf
-import quick_operator
+from tests.kube import quick_operator
 
 from merlot_operator import health, progress, served, watchdog, workqueue
 from merlot_operator.kube import client

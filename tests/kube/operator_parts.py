@@ -250,7 +250,7 @@ class Operator:
         environment: Mapping[str, str],
         log: Path,
         *,
-        program: str = "quick_operator",
+        program: str = "tests.kube.quick_operator",
         arguments: Sequence[str] = (),
         is_fresh: bool = False,
     ):

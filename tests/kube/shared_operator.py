@@ -6,8 +6,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import quick_operator
 from prometheus_client import Counter
+from tests.kube import quick_operator
 
 from merlot.telemetry import REGISTRY
 from merlot_operator.kube.cache import Store

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controllers import Controllers
-from operator_parts import Operator, settle_by, write_kubeconfig
+from tests.kube.controllers import Controllers
+from tests.kube.operator_parts import Operator, settle_by, write_kubeconfig
 
 STREAM_HOST = "kafka.shop.svc:9092"
 """Which streams of its Tables may name."""
@@ -63,5 +63,7 @@ def shared(server: Any, controllers: Controllers, folder: Path, prefix: str, met
         "MERLOT_STREAM_HOSTS": STREAM_HOST,
         "MERLOT_DEEP_STORE_PREFIXES": "s3://lake",
     }
-    with Operator(environment, folder / "operator.log", program="shared_operator", arguments=[prefix]) as operator:
+    with Operator(
+        environment, folder / "operator.log", program="tests.kube.shared_operator", arguments=[prefix]
+    ) as operator:
         yield operator

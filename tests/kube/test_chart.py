@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api
+from tests.kube.operator_parts import Api
 
 from merlot_operator import rights
 from merlot_operator.config import from_environment

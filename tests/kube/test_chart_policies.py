@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_chart import STORE, documents, environment, render
+from tests.kube.test_chart import STORE, documents, environment, render
 
 from merlot.spec import manifest
 from merlot_operator.config import Config, from_environment

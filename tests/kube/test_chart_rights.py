@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, run_pods, server_word, table_word, write_kubeconfig
-from test_chart import STORE, documents, render
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, run_pods, server_word, table_word, write_kubeconfig
+from tests.kube.test_chart import STORE, documents, render
 
 pytestmark = [
     pytest.mark.cluster,
@@ -52,7 +52,7 @@ def test_a_whole_life_needs_nothing_else(
         "tenants": {"server": {"replicas": 2}},
     }
     servers = {f"Server_merlot-server-flights-{number}_8098": server_word() for number in range(2)}
-    with Operator(environment, tmp_path / "operator.log", program="quick_operator") as operator:
+    with Operator(environment, tmp_path / "operator.log", program="tests.kube.quick_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         api.create("tables", document)
         eventually(lambda: api.get("statefulsets", "merlot-server-flights") is not None, log=log)

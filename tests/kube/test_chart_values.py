@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, write_kubeconfig
-from test_chart import STORE, documents, environment, render
-from test_chart_rights import FLIGHTS, RIGHTS
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, write_kubeconfig
+from tests.kube.test_chart import STORE, documents, environment, render
+from tests.kube.test_chart_rights import FLIGHTS, RIGHTS
 
 pytestmark = [
     pytest.mark.cluster,

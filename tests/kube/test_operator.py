@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, run_pods, server_word, table_word
-from sharing import SharedOperator
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, run_pods, server_word, table_word
+from tests.kube.sharing import SharedOperator
 
 pytestmark = [
     pytest.mark.cluster,
@@ -248,7 +248,7 @@ def test_new_version_of_the_operator_restarts_nothing(
         wait(operator, lambda: api.reason("Ready"), "True/Serving")
         operator.settle()
     before, templates = api.versions(), _templates(api)
-    with Operator(settings, tmp_path / "later.log", program="upgraded_operator") as later:
+    with Operator(settings, tmp_path / "later.log", program="tests.kube.upgraded_operator") as later:
         later.settle()
         assert _templates(api) == templates
         unchanged = {name: version for name, version in api.versions().items() if name.startswith("pods/")}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, run_pods, server_word, table_word
-from sharing import SharedOperator
-from test_operator import BATCH, flights, wait
-from test_operator_rollups import rollup
-from test_operator_rollups import word as merges
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, run_pods, server_word, table_word
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import BATCH, flights, wait
+from tests.kube.test_operator_rollups import rollup
+from tests.kube.test_operator_rollups import word as merges
 
 pytestmark = [
     pytest.mark.cluster,

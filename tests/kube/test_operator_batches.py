@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, run_pods, table_word
-from sharing import SharedOperator
-from test_operator import BATCH, OWN, SHARED, flights, wait
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, run_pods, table_word
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import BATCH, OWN, SHARED, flights, wait
 
 from merlot.cluster.manifests.tables import find_table
 from merlot.metastore.zookeeper import ZooKeeperMetastore

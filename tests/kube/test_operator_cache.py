@@ -9,8 +9,8 @@ from typing import Any
 
 import kopf
 import pytest
-from operator_parts import Api, write_kubeconfig
-from test_operator import POOL, flights
+from tests.kube.operator_parts import Api, write_kubeconfig
+from tests.kube.test_operator import POOL, flights
 
 from merlot_operator import __main__ as program
 from merlot_operator.accepted import text_of

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller, Controllers
-from operator_parts import Api, Operator, run_pods, table_word
-from sharing import SharedOperator, shared
-from test_operator import BATCH, flights, wait
-from test_operator_rollups import rollup
+from tests.kube.controllers import Controller, Controllers
+from tests.kube.operator_parts import Api, Operator, run_pods, table_word
+from tests.kube.sharing import SharedOperator, shared
+from tests.kube.test_operator import BATCH, flights, wait
+from tests.kube.test_operator_rollups import rollup
 
 from merlot.clock import SystemClock
 from merlot.cluster import paths

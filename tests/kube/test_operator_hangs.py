@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controllers
-from hanging_operator import PARTS
-from operator_parts import PATIENCE_S, Api, Operator
-from sharing import environment_of
-from test_operator import flights
+from tests.kube.controllers import Controllers
+from tests.kube.hanging_operator import PARTS
+from tests.kube.operator_parts import PATIENCE_S, Api, Operator
+from tests.kube.sharing import environment_of
+from tests.kube.test_operator import flights
 
 pytestmark = [
     pytest.mark.cluster,
@@ -76,7 +76,7 @@ def _hanging(part: str, api: Api, controllers: Controllers, folder: Path) -> Ope
         "MERLOT_METASTORE": f"sqlite://{folder / 'meta.db'}",
         "MERLOT_CONTROLLER_URL": controllers.url,
     }
-    return Operator(environment, folder / "operator.log", program="hanging_operator", arguments=[part])
+    return Operator(environment, folder / "operator.log", program="tests.kube.hanging_operator", arguments=[part])
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, Operator, eventually
-from test_operator import flights
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually
+from tests.kube.test_operator import flights
 
 from merlot.cluster.fence import take
 from merlot.cluster.manifests.tables import find_table, put_table

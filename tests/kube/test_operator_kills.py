@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import CHILDREN, Api, Operator, eventually, run_jobs, table_word
-from test_operator import BATCH, flights
 from tests.budget import IS_QUICK
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import CHILDREN, Api, Operator, eventually, run_jobs, table_word
+from tests.kube.test_operator import BATCH, flights
 
 pytestmark = [
     pytest.mark.cluster,
@@ -116,7 +116,7 @@ def _live_and_die(settings: dict[str, str], log: Path) -> int:
         is_fourth = life % 4 == 3
         most = 1 if is_fourth else WRITES[life % len(WRITES)]
         arguments = (str(most), *(["shared"] if is_fourth else []))
-        with Operator(settings, log, program="dying_operator", arguments=arguments) as operator:
+        with Operator(settings, log, program="tests.kube.dying_operator", arguments=arguments) as operator:
             if not operator.dies_within(QUIET_PASSES):
                 return num_writes
             num_writes += 0 if is_fourth else most

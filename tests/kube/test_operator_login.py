@@ -10,8 +10,8 @@ from typing import Any
 import kopf
 import pytest
 import yaml
-from operator_parts import Api, Operator, eventually, write_kubeconfig
-from test_operator import flights
+from tests.kube.operator_parts import Api, Operator, eventually, write_kubeconfig
+from tests.kube.test_operator import flights
 
 from merlot_operator import crds
 from merlot_operator.kube.client import Kube

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, Operator, table_word
-from test_operator import flights, wait
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, table_word
+from tests.kube.test_operator import flights, wait
 
 pytestmark = [
     pytest.mark.cluster,

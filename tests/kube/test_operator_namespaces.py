@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, run_pods, write_kubeconfig
-from test_chart import STORE, documents, environment, render
-from test_chart_rights import RIGHTS
-from test_operator import flights
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, run_pods, write_kubeconfig
+from tests.kube.test_chart import STORE, documents, environment, render
+from tests.kube.test_chart_rights import RIGHTS
+from tests.kube.test_operator import flights
 
 pytestmark = [
     pytest.mark.cluster,
@@ -45,7 +45,7 @@ def taken_away(place: Api) -> dict[str, Any]:
 def test_a_namespace_that_is_forbidden_is_left_out_until_it_is_back(
     api: Api, other: Api, served: dict[str, str], tmp_path: Path
 ) -> None:
-    with Operator(served, tmp_path / "operator.log", program="watchful_operator") as operator:
+    with Operator(served, tmp_path / "operator.log", program="tests.kube.watchful_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         for place in (api, other):
             place.create("tables", flights())
@@ -68,7 +68,7 @@ def test_a_namespace_that_is_not_there_at_the_start_is_taken_up_later(
     api: Api, other: Api, served: dict[str, str], tmp_path: Path
 ) -> None:
     binding = taken_away(other)
-    with Operator(served, tmp_path / "operator.log", program="watchful_operator") as operator:
+    with Operator(served, tmp_path / "operator.log", program="tests.kube.watchful_operator") as operator:
         log = lambda: operator.log  # noqa: E731
         for place in (api, other):
             place.create("tables", flights())

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, Operator, eventually
-from test_operator import POOL, flights, wait
-from test_operator_pod_templates import INIT, spec_of, templated
+from tests.kube.operator_parts import Api, Operator, eventually
+from tests.kube.test_operator import POOL, flights, wait
+from tests.kube.test_operator_pod_templates import INIT, spec_of, templated
 
 from merlot_operator.crds import definitions
 

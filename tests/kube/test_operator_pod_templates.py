@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operator_parts import Api, run_pods
-from sharing import SharedOperator
-from test_operator import OWN, POOL, SHARED, flights, wait
 from tests.hostile_templates import all_at_once, refused, taken
+from tests.kube.operator_parts import Api, run_pods
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import OWN, POOL, SHARED, flights, wait
 from tests.unit.operator.pool_parts import CONFIG
 
 from merlot_operator.restrictions import problems

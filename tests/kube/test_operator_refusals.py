@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, Operator, run_jobs, run_pods, server_word, table_word
-from sharing import SharedOperator
-from test_operator import BATCH, OWN, POOL, SHARED, flights, wait
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, run_jobs, run_pods, server_word, table_word
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import BATCH, OWN, POOL, SHARED, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,

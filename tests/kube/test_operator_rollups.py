@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from controllers import Controller
-from operator_parts import Api, table_word
-from sharing import SharedOperator
-from test_operator import flights, wait
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, table_word
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import flights, wait
 
 pytestmark = [
     pytest.mark.cluster,

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, Operator, eventually, table_word
-from test_operator import flights
 from tests.budget import count
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, Operator, eventually, table_word
+from tests.kube.test_operator import flights
 
 pytestmark = [
     pytest.mark.cluster,

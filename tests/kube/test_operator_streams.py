@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from controllers import Controller
-from operator_parts import Api, run_pods, server_word, table_word
-from sharing import SharedOperator
-from test_operator import POOL, flights, wait
+from tests.kube.controllers import Controller
+from tests.kube.operator_parts import Api, run_pods, server_word, table_word
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_operator import POOL, flights, wait
 
 pytestmark = [
     pytest.mark.cluster,

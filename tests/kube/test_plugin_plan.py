@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api, write_kubeconfig
-from test_operator import flights
+from tests.kube.operator_parts import Api, write_kubeconfig
+from tests.kube.test_operator import flights
 
 from merlot_operator.plugin.main import main
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from operator_parts import Api
 from tests.budget import count, seed
+from tests.kube.operator_parts import Api
 from tests.unit.spec.rule_changes import CHANGES, OLD
 
 from merlot.spec import manifest

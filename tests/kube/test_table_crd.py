@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from operator_parts import Api
+from tests.kube.operator_parts import Api
 
 from merlot.spec import manifest
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from operator_parts import PATIENCE_S, Api, write_kubeconfig
-from sharing import SharedOperator
-from test_chart import STORE, documents, render
-from test_operator import flights, wait
-from test_operator_rollups import rollup
+from tests.kube.operator_parts import PATIENCE_S, Api, write_kubeconfig
+from tests.kube.sharing import SharedOperator
+from tests.kube.test_chart import STORE, documents, render
+from tests.kube.test_operator import flights, wait
+from tests.kube.test_operator_rollups import rollup
 
 from merlot.testing.fork_server import Child
 

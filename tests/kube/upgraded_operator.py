@@ -1,6 +1,6 @@
 """The operator of a later version, whose templates differ in what no user chose."""
 
-import quick_operator
+from tests.kube import quick_operator
 
 from merlot_operator.manifests import parts
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-import quick_operator
+from tests.kube import quick_operator
 
 from merlot_operator import handlers, served
 

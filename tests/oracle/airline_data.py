@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from slt_data import Dataset, arrow_type
+from tests.sql.slt_data import Dataset, arrow_type
 
 from merlot.spec.schema import FieldSpec, TableSchema
 

@@ -1,8 +1,9 @@
-"""Opens and queries segment files that lie, in a process that may die of it: `python forged_segments.py FIRST COUNT`.
+"""Opens and queries segment files that lie, in a process that may die of it.
 
-Each number from FIRST on makes one file: a sound one, taken apart, changed in one to three places and put together with
-right checksums. Every array that is read of it ends where a page begins that nobody may touch, so that a kernel that
-looks one element further ends the process. Written to standard output: the number before each case, and what is wrong.
+`python -m tests.oracle.forged_segments FIRST COUNT`: each number from FIRST on makes one file: a sound one, taken
+apart, changed in one to three places and put together with right checksums. Every array that is read of it ends where a
+page begins that nobody may touch, so that a kernel that looks one element further ends the process. Written to standard
+output: the number before each case, and what is wrong.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from numbered_cases import each_case
+from tests.oracle.numbered_cases import each_case
 
 from merlot.errors import MerlotError
 from merlot.merge.plan import MergeMode, MergePlan

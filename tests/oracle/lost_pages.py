@@ -13,8 +13,8 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from forged_segments import Bench
-from numbered_cases import each_case
+from tests.oracle.forged_segments import Bench
+from tests.oracle.numbered_cases import each_case
 
 from merlot.query.shortcuts import coalesced_segments
 from merlot.query.star_trees import coalesced as coalesced_trees

@@ -18,10 +18,10 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from slt_answers import Row, first_difference, normalize, sort_rows
-from slt_data import Dataset, arrow_type
-from slt_layouts import InProcess
-from slt_segments import consuming_segment
+from tests.sql.slt_answers import Row, first_difference, normalize, sort_rows
+from tests.sql.slt_data import Dataset, arrow_type
+from tests.sql.slt_layouts import InProcess
+from tests.sql.slt_segments import consuming_segment
 
 from merlot.errors import MerlotError
 from merlot.spec.schema import FieldSpec, TableSchema

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from query_generator import Pair
-from registry_folds import AGGREGATES, Fold
-from registry_recipe import Argument, Recipe
-from registry_recipes import RECIPES
+from tests.oracle.query_generator import Pair
+from tests.oracle.registry_folds import AGGREGATES, Fold
+from tests.oracle.registry_recipe import Argument, Recipe
+from tests.oracle.registry_recipes import RECIPES
 
 from merlot.aggregates import registry as aggregates
 from merlot.functions.registry import BY_NAME

@@ -1,8 +1,8 @@
 """Every function and aggregate of the registries, of the longest arguments that a query may have, within little memory.
 
-`python registry_extremes.py FOLDER SEED COUNT ROWS` asks so many of `cases` (0: all) over that many rows, in a process
-that may take `MEMORY_BYTES`. It prints `case N SQL` before each and `answered`, `refused CODE` or `failed …` after it.
-A refusal is an error that Merlot raises on purpose; whatever is none is a failure.
+`python -m tests.oracle.registry_extremes FOLDER SEED COUNT ROWS` asks so many of `cases` (0: all) over that many rows,
+in a process that may take `MEMORY_BYTES`. It prints `case N SQL` before each and `answered`, `refused CODE` or `failed
+…` after it. A refusal is an error that Merlot raises on purpose; whatever is none is a failure.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from numbered_cases import failure
-from registry_folds import AGGREGATES
-from registry_recipe import Argument
-from registry_recipes import RECIPES
-from slt_segments import build_paths
-from wild_table import SCHEMA, wild
+from tests.oracle.numbered_cases import failure
+from tests.oracle.registry_folds import AGGREGATES
+from tests.oracle.registry_recipe import Argument
+from tests.oracle.registry_recipes import RECIPES
+from tests.oracle.wild_table import SCHEMA, wild
+from tests.sql.slt_segments import build_paths
 
 from merlot import memory
 from merlot.aggregates import registry as aggregates

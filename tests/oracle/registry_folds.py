@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from registry_recipe import Argument
+from tests.oracle.registry_recipe import Argument
 
 _NONE, _NAN, _LEAST, _MOST, _LONG_MIN = (
     "",

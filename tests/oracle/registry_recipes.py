@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from registry_recipe import Recipe, recipe
-from registry_texts import LIST_RECIPES, TEXT_RECIPES
+from tests.oracle.registry_recipe import Recipe, recipe
+from tests.oracle.registry_texts import LIST_RECIPES, TEXT_RECIPES
 
 _BITS = tuple(str(bit) for bit in (0, 1, 5, 28, 31))
 _LONG_BITS = (*_BITS, "32", "63")

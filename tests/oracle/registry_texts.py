@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from registry_recipe import Recipe, recipe
+from tests.oracle.registry_recipe import Recipe, recipe
 
 _COUNTS = ("1", "2", "3", "7")
 _FINDS = ("'a'", "'an'", "'1'", "'ß'", "'-'", "'😀'")

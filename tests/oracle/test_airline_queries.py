@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from airline_data import AirlineQuery, dataset, queries
-from slt_answers import Row, first_difference, normalize, sort_rows
-from slt_layouts import LAYOUTS, Layout
-from slt_oracle import Oracle
 from tests.budget import IS_QUICK
+from tests.oracle.airline_data import AirlineQuery, dataset, queries
+from tests.sql.slt_answers import Row, first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import LAYOUTS, Layout
+from tests.sql.slt_oracle import Oracle
 
 _LAYOUTS = ("one-segment", "twelve-segments")
 _FOLDER = Path(os.environ.get("MERLOT_TEST_DATA", ""))

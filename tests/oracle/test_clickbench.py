@@ -11,13 +11,13 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
-from slt_answers import Row, first_difference, normalize, sort_rows
-from slt_data import Dataset
-from slt_layouts import Layout, twelve_segments
 from tests import budget
 from tests.bench import clickbench_data, ssb
 from tests.bench.clickbench import literals
 from tests.bench.clickbench_queries import Query
+from tests.sql.slt_answers import Row, first_difference, normalize, sort_rows
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import Layout, twelve_segments
 
 SEED = budget.seed()
 ROWS = 20_000

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from slt_data import Dataset
-from slt_layouts import InProcess, one_segment
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import InProcess, one_segment
 
 from merlot.spec.schema import TableSchema
 

@@ -2,7 +2,7 @@
 
 The files are opened, queried and merged by processes of their own, which `forged_segments` describes; one that dies is
 told of with the number of the file that it died of, and followed by another. `MERLOT_FORGERIES` sets how many files,
-`MERLOT_SEED` the first one's number: `python tests/oracle/forged_segments.py NUMBER 1` repeats one.
+`MERLOT_SEED` the first one's number: `python -m tests.oracle.forged_segments NUMBER 1` repeats one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from tests import budget
 
-PROGRAM = Path(__file__).with_name("forged_segments.py")
+PROGRAM = (sys.executable, "-m", "tests.oracle.forged_segments")
+ROOT = Path(__file__).parents[2]
 NUM_FILES = budget.count("MERLOT_FORGERIES", quick=30, every=500, fuzz=5000)
 PATIENCE_S = 1_800 + NUM_FILES
 
@@ -28,8 +29,8 @@ def outcomes(first: int, count: int) -> tuple[Counter[str], list[str]]:
     problems: list[str] = []
     stop = first + count
     while first < stop:
-        command = [sys.executable, str(PROGRAM), str(first), str(stop - first)]
-        child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        command = [*PROGRAM, str(first), str(stop - first)]
+        child = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT)
         lines = child.stdout.splitlines()
         cases = [int(line.split()[1]) for line in lines if line.startswith("case ")]
         counts.update(line for line in lines if line in ("refused", "answered"))
@@ -57,8 +58,10 @@ def proofs() -> dict[str, str]:
     """What became of each proof, by its name and whether it was checked."""
     # Kernels that check their own bounds raise instead of ending the process.
     unbounded = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
-    command = [sys.executable, str(PROGRAM), "prove"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=unbounded)
+    command = [*PROGRAM, "prove"]
+    told = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=unbounded, cwd=ROOT
+    )
     return dict(line.split(": ", 1) for line in told.stdout.splitlines())
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged_segments import INDEXING, NUMBERS, OTHERS, QUERIES, SCHEMA, rows
 from tests import budget
+from tests.oracle.forged_segments import INDEXING, NUMBERS, OTHERS, QUERIES, SCHEMA, rows
 
 from merlot.errors import MerlotError
 from merlot.query.context import ExecutionContext

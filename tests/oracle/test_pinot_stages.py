@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pinot_cases import PinotCase, PinotTables, cases
 from tests.budget import count
+from tests.oracle.pinot_cases import PinotCase, PinotTables, cases
 
 _FOLDER = Path(os.environ.get("MERLOT_TEST_DATA", "")) / "pinot_stages"
 pytestmark = pytest.mark.skipif(

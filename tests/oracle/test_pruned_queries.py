@@ -11,14 +11,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from query_generator import QueryGenerator, RandomQuery
-from rounds import rounds
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import Dataset, things
-from slt_segments import build_paths
 from tests import budget
-from wild_queries import WildGenerator
-from wild_table import wild
+from tests.oracle.query_generator import QueryGenerator, RandomQuery
+from tests.oracle.rounds import rounds
+from tests.oracle.wild_queries import WildGenerator
+from tests.oracle.wild_table import wild
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import Dataset, things
+from tests.sql.slt_segments import build_paths
 
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.reduce import reduce

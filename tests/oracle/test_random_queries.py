@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from query_generator import QueryGenerator, RandomQuery
-from rounds import rounds
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import things
-from slt_index_sets import INDEXED, IS_WANTED
-from slt_layouts import LAYOUTS, Layout
-from slt_oracle import Oracle
 from tests import budget
+from tests.oracle.query_generator import QueryGenerator, RandomQuery
+from tests.oracle.rounds import rounds
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import things
+from tests.sql.slt_index_sets import INDEXED, IS_WANTED
+from tests.sql.slt_layouts import LAYOUTS, Layout
+from tests.sql.slt_oracle import Oracle
 
 _MAX_PROBLEMS = 5
 _INDEXED = INDEXED if IS_WANTED else {}

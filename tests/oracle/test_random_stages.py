@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import datasets
-from slt_layouts import InProcess, twelve_segments
-from slt_oracle import Oracle
-from stage_generator import StageGenerator
 from tests.budget import count, seed
+from tests.oracle.stage_generator import StageGenerator
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import datasets
+from tests.sql.slt_layouts import InProcess, twelve_segments
+from tests.sql.slt_oracle import Oracle
 
 NUMBER = count("MERLOT_RANDOM_STAGES", quick=30, every=200, fuzz=5000)
 

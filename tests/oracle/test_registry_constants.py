@@ -10,10 +10,10 @@ import signal
 from collections.abc import Iterator
 from types import FrameType
 
-from registry_recipe import Argument
-from registry_recipes import RECIPES
 from tests import budget
-from wild_table import SCHEMA
+from tests.oracle.registry_recipe import Argument
+from tests.oracle.registry_recipes import RECIPES
+from tests.oracle.wild_table import SCHEMA
 
 from merlot.errors import MerlotError
 from merlot.functions.instants import Moment

@@ -15,11 +15,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import registry_extremes
-from registry_expressions import Expressions
-from registry_recipes import RECIPES
 from tests import budget
-from wild_table import SCHEMA, wild
+from tests.oracle import registry_extremes
+from tests.oracle.registry_expressions import Expressions
+from tests.oracle.registry_recipes import RECIPES
+from tests.oracle.wild_table import SCHEMA, wild
 
 from merlot.errors import MerlotError
 from merlot.functions.evaluate import evaluate
@@ -40,7 +40,7 @@ _PATIENCE_S = 20_000 if budget.IS_FUZZ else 1_500
 
 @pytest.mark.timeout(0)
 def test_the_longest_arguments_are_answered_or_refused_within_a_gigabyte(tmp_path: Path) -> None:
-    command = [sys.executable, registry_extremes.__file__, tmp_path, budget.seed(), _COUNT, _ROWS]
+    command = [sys.executable, "-m", registry_extremes.__name__, tmp_path, budget.seed(), _COUNT, _ROWS]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     child = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, timeout=_PATIENCE_S, check=False, env=paths

@@ -12,16 +12,16 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-import registry_references
-from query_generator import RandomQuery
-from registry_folds import AGGREGATES, AGGREGATES_LEFT_OUT
-from registry_recipes import LEFT_OUT, OPERATORS, RECIPES
-from slt_answers import first_difference, normalize, sort_rows
-from slt_layouts import LAYOUTS, Layout
-from slt_oracle import Oracle
 from tests import budget
-from wild_queries import WildGenerator
-from wild_table import SCHEMA, wild
+from tests.oracle import registry_references
+from tests.oracle.query_generator import RandomQuery
+from tests.oracle.registry_folds import AGGREGATES, AGGREGATES_LEFT_OUT
+from tests.oracle.registry_recipes import LEFT_OUT, OPERATORS, RECIPES
+from tests.oracle.wild_queries import WildGenerator
+from tests.oracle.wild_table import SCHEMA, wild
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import LAYOUTS, Layout
+from tests.sql.slt_oracle import Oracle
 
 from merlot.aggregates import registry as aggregates
 from merlot.functions.registry import BY_NAME

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from null_generator import NullGenerator
-from rewrite_generator import FORMS, ONE_LEAF, RewriteGenerator, with_subqueries
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import datasets
-from slt_layouts import InProcess, twelve_segments
-from slt_oracle import Oracle
-from slt_stages import bind_stages
-from stage_generator import StageGenerator
-from test_stage_nulls import _holes
 from tests.budget import count, seed
+from tests.oracle.null_generator import NullGenerator
+from tests.oracle.rewrite_generator import FORMS, ONE_LEAF, RewriteGenerator, with_subqueries
+from tests.oracle.stage_generator import StageGenerator
+from tests.oracle.test_stage_nulls import _holes
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import datasets
+from tests.sql.slt_layouts import InProcess, twelve_segments
+from tests.sql.slt_oracle import Oracle
+from tests.sql.slt_stages import bind_stages
 
 from merlot.query.stages.leaves import RULE_NAMES, cut
 from merlot.sql.parse import parse_statement

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from slt_answers import first_difference, normalize, sort_rows
-from slt_layouts import InProcess, one_segment
 from tests.budget import count, seed
-from wild_table import SCHEMA, wild
+from tests.oracle.wild_table import SCHEMA, wild
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import InProcess, one_segment
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateParameter, AggregationFunction

@@ -10,10 +10,10 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import datasets
-from slt_layouts import InProcess, one_segment
 from tests.budget import count, seed
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import datasets
+from tests.sql.slt_layouts import InProcess, one_segment
 
 from merlot.errors import MerlotError
 

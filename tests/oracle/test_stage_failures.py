@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from slt_data import Dataset
-from slt_layouts import InProcess, one_segment
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import InProcess, one_segment
 
 from merlot.spec.schema import TableSchema
 

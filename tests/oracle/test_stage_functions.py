@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 import pytest
-from registry_recipe import Recipe
-from registry_recipes import RECIPES
-from slt_answers import Answer, first_difference, normalize, sort_rows
-from slt_layouts import InProcess, one_segment
 from tests.budget import IS_QUICK, count, seed
-from wild_queries import WildGenerator
-from wild_table import wild
+from tests.oracle.registry_recipe import Recipe
+from tests.oracle.registry_recipes import RECIPES
+from tests.oracle.wild_queries import WildGenerator
+from tests.oracle.wild_table import wild
+from tests.sql.slt_answers import Answer, first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import InProcess, one_segment
 
 from merlot.errors import MerlotError
 

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
-from null_generator import COLUMNS, NullGenerator
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import Dataset
-from slt_layouts import InProcess, twelve_segments
-from slt_oracle import Oracle
 from tests.budget import count, seed
+from tests.oracle.null_generator import COLUMNS, NullGenerator
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import InProcess, twelve_segments
+from tests.sql.slt_oracle import Oracle
 
 from merlot.spec.schema import TableSchema
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from slt_answers import first_difference, normalize
-from slt_layouts import InProcess, twelve_segments
-from slt_oracle import Oracle
 from tests.budget import count
-from tpch_data import tpch
-from tpch_queries import QUERIES
+from tests.oracle.tpch_data import tpch
+from tests.oracle.tpch_queries import QUERIES
+from tests.sql.slt_answers import first_difference, normalize
+from tests.sql.slt_layouts import InProcess, twelve_segments
+from tests.sql.slt_oracle import Oracle
 
 SCALE = count("MERLOT_TPCH_ORDERS", quick=1_500, every=15_000) / 1_500_000
 

@@ -10,13 +10,13 @@ import random
 from pathlib import Path
 
 import pytest
-from rounds import rounds
-from slt_answers import first_difference, normalize, sort_rows
-from slt_data import Dataset
-from slt_layouts import InProcess
-from slt_oracle import Oracle
 from tests import budget
-from wide_tables import random_keys, random_segments, random_table
+from tests.oracle.rounds import rounds
+from tests.oracle.wide_tables import random_keys, random_segments, random_table
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import InProcess
+from tests.sql.slt_oracle import Oracle
 
 from merlot.query.shortcuts import coalesced_segments
 

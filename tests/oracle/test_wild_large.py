@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from functools import partial
 
 import pytest
-from rounds import rounds
-from slt_answers import first_difference, normalize, sort_rows
-from slt_layouts import LAYOUTS, Layout
-from slt_oracle import Oracle
-from test_wild_queries import total_problem
 from tests import budget
-from wild_queries import WildGenerator
-from wild_table import WildTable, wild
+from tests.oracle.rounds import rounds
+from tests.oracle.test_wild_queries import total_problem
+from tests.oracle.wild_queries import WildGenerator
+from tests.oracle.wild_table import WildTable, wild
+from tests.sql.slt_answers import first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import LAYOUTS, Layout
+from tests.sql.slt_oracle import Oracle
 
 from merlot.query import execute
 from merlot.query.context import ExecutionContext

@@ -18,13 +18,13 @@ from tempfile import mkdtemp
 from typing import Any
 
 import pytest
-from rounds import rounds
-from slt_answers import Answer, Row, first_difference, normalize, sort_rows
-from slt_layouts import LAYOUTS, Layout
-from slt_oracle import Oracle
 from tests import budget
-from wild_queries import WildGenerator
-from wild_table import WildTable, wild
+from tests.oracle.rounds import rounds
+from tests.oracle.wild_queries import WildGenerator
+from tests.oracle.wild_table import WildTable, wild
+from tests.sql.slt_answers import Answer, Row, first_difference, normalize, sort_rows
+from tests.sql.slt_layouts import LAYOUTS, Layout
+from tests.sql.slt_oracle import Oracle
 
 _SIZES = (1500, 70, 1, 3000, 400)
 _CHECKS_PER_TABLE = 40

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from slt_data import Dataset
+from tests.sql.slt_data import Dataset
 
 from merlot.spec.schema import TableSchema
 

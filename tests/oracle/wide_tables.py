@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from slt_data import Dataset, arrow_type
+from tests.sql.slt_data import Dataset, arrow_type
 
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest

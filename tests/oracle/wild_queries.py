@@ -11,11 +11,11 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from query_generator import Pair, RandomQuery
-from registry_expressions import KEYS, SHOWN, Expressions
-from registry_folds import Fold
-from registry_recipe import Recipe
-from wild_table import DECIMAL_PLACES, NAME, WildTable
+from tests.oracle.query_generator import Pair, RandomQuery
+from tests.oracle.registry_expressions import KEYS, SHOWN, Expressions
+from tests.oracle.registry_folds import Fold
+from tests.oracle.registry_recipe import Recipe
+from tests.oracle.wild_table import DECIMAL_PLACES, NAME, WildTable
 
 from merlot.tree.literals import timestamp_text
 

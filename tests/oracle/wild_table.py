@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from slt_data import Dataset, arrow_type
+from tests.sql.slt_data import Dataset, arrow_type
 
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.schema import TableSchema

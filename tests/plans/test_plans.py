@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from plan_fixtures import FILES, Layout, layouts, rendered
+from tests.plans.plan_fixtures import FILES, Layout, layouts, rendered
 
 
 @pytest.fixture(scope="module")

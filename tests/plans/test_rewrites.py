@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from rewrite_fixtures import FILE, rendered
+from tests.plans.rewrite_fixtures import FILE, rendered
 
 from merlot.query.stages.leaves import RULE_NAMES
 

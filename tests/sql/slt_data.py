@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from slt_sketches import SKETCHED_FIELDS, sketched_rows
+from tests.sql.slt_sketches import SKETCHED_FIELDS, sketched_rows
 
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema

@@ -10,9 +10,9 @@ import re
 import zlib
 from collections.abc import Iterable, Sequence
 
-from slt_layouts import IN_PROCESS, OVER_HTTP
-from slt_reader import Case
 from tests.budget import IS_QUICK
+from tests.sql.slt_layouts import IN_PROCESS, OVER_HTTP
+from tests.sql.slt_reader import Case
 
 _NEAR, _FAR = tuple(IN_PROCESS), tuple(OVER_HTTP)
 _STAGES = re.compile(r"\bjoin\b|\bover\b|\(\s*select\b|\bunion\b|\bexcept\b|\bintersect\b|multistage", re.IGNORECASE)

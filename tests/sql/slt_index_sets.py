@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from slt_answers import Answer
-from slt_data import Dataset
-from slt_layouts import InProcess
-from slt_segments import build_paths, indexed_beside, star_trees_of, uneven_edges
 from tests.budget import count
+from tests.sql.slt_answers import Answer
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_layouts import InProcess
+from tests.sql.slt_segments import build_paths, indexed_beside, star_trees_of, uneven_edges
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of

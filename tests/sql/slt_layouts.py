@@ -15,12 +15,19 @@ from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
-from slt_answers import Answer
-from slt_data import Dataset
-from slt_nodes import embedded_node, zookeeper_with_two_servers
-from slt_odd_names import OddNames, odd_segments, renamed
-from slt_segments import build_paths, built_live, consuming_segment, overwritten, star_trees_of, uneven_segments
-from slt_stages import bind_stages, is_staged
+from tests.sql.slt_answers import Answer
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_nodes import embedded_node, zookeeper_with_two_servers
+from tests.sql.slt_odd_names import OddNames, odd_segments, renamed
+from tests.sql.slt_segments import (
+    build_paths,
+    built_live,
+    consuming_segment,
+    overwritten,
+    star_trees_of,
+    uneven_segments,
+)
+from tests.sql.slt_stages import bind_stages, is_staged
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from slt_answers import Answer
-from slt_data import Dataset
-from slt_segments import uneven_segments
+from tests.sql.slt_answers import Answer
+from tests.sql.slt_data import Dataset
+from tests.sql.slt_segments import uneven_segments
 
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord

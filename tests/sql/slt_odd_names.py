@@ -13,9 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from slt_answers import Answer
-from slt_data import Dataset, datasets
-from slt_segments import build_paths, consuming_segment, star_trees_of, varied_of
+from tests.sql.slt_answers import Answer
+from tests.sql.slt_data import Dataset, datasets
+from tests.sql.slt_segments import build_paths, consuming_segment, star_trees_of, varied_of
 
 from merlot.errors import MerlotError
 from merlot.segment.immutable import ImmutableSegment

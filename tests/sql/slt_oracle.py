@@ -7,8 +7,8 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
-from slt_answers import Row, normalize, sort_rows
-from slt_data import Dataset
+from tests.sql.slt_answers import Row, normalize, sort_rows
+from tests.sql.slt_data import Dataset
 
 from merlot.values.types import TypeName
 

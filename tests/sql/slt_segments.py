@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from slt_data import Dataset
+from tests.sql.slt_data import Dataset
 
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest

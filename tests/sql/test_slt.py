@@ -13,14 +13,14 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from slt_answers import Answer, Row, first_difference, normalize, sort_rows
-from slt_data import datasets
-from slt_dealing import deal
-from slt_index_sets import INDEXED, IS_WANTED
-from slt_layouts import IN_PROCESS, LAYOUTS, OVER_HTTP, InProcess, Layout
-from slt_oracle import Oracle
-from slt_reader import Case, read_file
-from slt_stages import bind_stages, is_staged
+from tests.sql.slt_answers import Answer, Row, first_difference, normalize, sort_rows
+from tests.sql.slt_data import datasets
+from tests.sql.slt_dealing import deal
+from tests.sql.slt_index_sets import INDEXED, IS_WANTED
+from tests.sql.slt_layouts import IN_PROCESS, LAYOUTS, OVER_HTTP, InProcess, Layout
+from tests.sql.slt_oracle import Oracle
+from tests.sql.slt_reader import Case, read_file
+from tests.sql.slt_stages import bind_stages, is_staged
 
 from merlot.aggregates import registry as aggregates
 from merlot.errors import MerlotError

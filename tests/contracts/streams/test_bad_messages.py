@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from folder_topic import Folder
-from kafka_topics import NO_KAFKA, REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
+from tests.contracts.streams.folder_topic import Folder
+from tests.contracts.streams.kafka_topics import NO_KAFKA, REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
 
 from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline

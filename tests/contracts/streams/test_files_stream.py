@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from folder_topic import Folder, stream_of
+from tests.contracts.streams.folder_topic import Folder, stream_of
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.streams import files

@@ -5,7 +5,15 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions
-from kafka_topics import NO_KAFKA, REAL, KafkaTopic, mock_cluster, mock_topic, real_topic, stream_of
+from tests.contracts.streams.kafka_topics import (
+    NO_KAFKA,
+    REAL,
+    KafkaTopic,
+    mock_cluster,
+    mock_topic,
+    real_topic,
+    stream_of,
+)
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.streams.kafka import KafkaStream

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operator_parts import server_word, table_word
+from tests.kube.operator_parts import server_word, table_word
 
 from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer

@@ -18,7 +18,7 @@ from merlot.segment import lost_pages
 from merlot.segment.mapping import Mapping, map_file
 
 SIZE = 1 << 20
-PROGRAM = Path(__file__).resolve().parents[2] / "oracle" / "lost_pages.py"
+ROOT = Path(__file__).resolve().parents[3]
 NUM_CUTS = count("MERLOT_CUTS", quick=8, every=60)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the handler of SIGBUS is for Linux")
@@ -81,9 +81,9 @@ def test_work_over_lost_pages_is_an_error_when_it_ends(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_no_query_over_a_file_that_was_cut_ends_the_process() -> None:
-    """MERLOT_SEED of a case that fails: `python tests/oracle/lost_pages.py CASE 1`."""
-    command = [sys.executable, str(PROGRAM), "1", str(NUM_CUTS)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
+    """MERLOT_SEED of a case that fails: `python -m tests.oracle.lost_pages CASE 1`."""
+    command = [sys.executable, "-m", "tests.oracle.lost_pages", "1", str(NUM_CUTS)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, cwd=ROOT)
     lines = child.stdout.splitlines()
     assert child.returncode == 0, f"{lines[-1:]} {child.stderr[-2000:]}"
     assert not [line for line in lines if line.startswith("failed")]

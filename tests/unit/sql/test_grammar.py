@@ -10,10 +10,10 @@ from typing import Any
 
 import duckdb
 import pytest
-from slt_data import datasets
-from slt_reader import read_file
-from slt_stages import bind_stages, is_staged
 from tests import budget
+from tests.sql.slt_data import datasets
+from tests.sql.slt_reader import read_file
+from tests.sql.slt_stages import bind_stages, is_staged
 
 from merlot.errors import MerlotError
 from merlot.query.plan.binding import bind

@@ -27,6 +27,7 @@ from merlot_operator.health import Health
 from merlot_operator.kube.cache import Store
 from merlot_operator.kube.client import Kube
 from merlot_operator.kube.events import Events
+from merlot_operator.kube.kinds import PODS, TABLES
 from merlot_operator.kube.login import login
 from merlot_operator.kube.ownership import Owner, check_owned
 from merlot_operator.kube.writer import Writer
@@ -112,7 +113,7 @@ def _context(config: Config, settings: kopf.OperatorSettings) -> ReconcileContex
         writer=Writer(kube, store),
         queue=queue,
         metastores=Metastores(config, store, partial(check_owned, kube, owner), clock),
-        statuses=ClusterStatuses(config),
+        statuses=ClusterStatuses(config, lambda ns: (len(store.of(TABLES, ns)), len(store.of(PODS, ns)))),
         events=Events(kube, clock),
         clock=clock,
         progress=progress,

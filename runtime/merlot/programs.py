@@ -5,7 +5,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -31,8 +31,8 @@ def run_group(command: Sequence[str]) -> int:
 
 @contextmanager
 def postponed_signals() -> Iterator[None]:
-    """Postpone Ctrl-C and SIGTERM to the end of the block; if the block raises, they are dropped. In other threads than
-    the main thread this does nothing.
+    """Postpone Ctrl-C and SIGTERM to the end of the block, also of one that raises. In other threads than the main
+    thread this does nothing.
 
     An interrupted start is hard to undo, and might leave a process running. The signals are not blocked, because a
     child process would inherit that."""
@@ -50,5 +50,6 @@ def postponed_signals() -> Iterator[None]:
     finally:
         for signum, handler in previous_handlers.items():
             signal.signal(signum, handler)
-    for number in caught:
-        signal.raise_signal(number)
+        with ExitStack() as stack:  # a handler that raises must not keep the next signal
+            for number in reversed(caught):
+                stack.callback(signal.raise_signal, number)

@@ -63,6 +63,8 @@ class Scheme:
     is_object_storage: bool = False
     """True if hosts are the provider's, unless an endpoint is named. Any Table may name it as a source."""
     is_deep_store: bool = True
+    shows_partial_files: bool = False
+    """True if a file is there from its first byte on. Files are then written under another name and renamed."""
     is_user_secret: bool = False
     """True if a user before the bucket can only be a key."""
     is_literal: bool = False
@@ -182,6 +184,7 @@ SCHEMES: Final[Sequence[Scheme]] = (
         authority=re.compile(r"[^/?#]*"),
         target=None,
         options=None,
+        shows_partial_files=True,
     ),
     Scheme(
         name="file",
@@ -197,6 +200,8 @@ SCHEMES: Final[Sequence[Scheme]] = (
 _BY_NAME: Final = {name: row for row in SCHEMES for name in (row.name, *row.aliases)}
 SECRET_USERS: Final = tuple(name for name, row in _BY_NAME.items() if row.is_user_secret)
 """Schemes, with aliases, whose user before the bucket is a key."""
+SECRET_TAKERS: Final = tuple(row.name for row in SCHEMES if row.is_deep_store and row.secret is not None)
+"""Schemes of deep stores that a Table's Secret may be for."""
 VARIABLES: Final = tuple(prefix for row in SCHEMES for prefix in row.environment)
 """Prefixes of variables that give a file system its credentials."""
 DEEP_STORES: Final = tuple(row for row in SCHEMES if row.is_deep_store)

@@ -37,7 +37,8 @@ def keep_quiet() -> None:
 
 @contextmanager
 def postponed_interrupt() -> Iterator[None]:
-    """Hold back the first interrupt within the block until its end; raise a second one at once. Main thread only."""
+    """Hold back the first interrupt within the block until its end, also if the block raises; raise a second one at
+    once. Main thread only."""
     interrupts: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -50,5 +51,5 @@ def postponed_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, old_handler)
-    if interrupts:
-        raise KeyboardInterrupt
+        if interrupts:
+            raise KeyboardInterrupt

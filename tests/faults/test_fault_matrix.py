@@ -1,7 +1,7 @@
 """Every role is hurt in every way while tables are written and asked: no answer is wrong or silently less, and nothing
 that was acknowledged is lost.
 
-Clocks that jump are in `test_wrong_clocks`.
+Clocks that jump, ZooKeeper's too, are in `test_wrong_clocks`.
 """
 
 from __future__ import annotations

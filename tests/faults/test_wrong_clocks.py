@@ -19,6 +19,7 @@ from merlot.testing.events import EventFiles
 from merlot.testing.fork_server import PRELOAD
 from merlot.testing.patience import wait_until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
+from merlot_spark.zookeeper import ZooKeeper
 
 NUM_JUMPS = count("MERLOT_JUMPS", quick=2, every=30, fuzz=200)
 LONGEST_S = count("MERLOT_JUMP_S", quick=2, every=5, fuzz=60)
@@ -97,6 +98,21 @@ def cluster_of(folder: Path, zookeeper: str) -> Iterator[tuple[Life, dict[str, W
         yield Life(lambda: cluster.controller.url, lambda: cluster.broker.url, cluster.deep_store, files), clocks
 
 
+@contextmanager
+def cluster_under_a_wrong_zookeeper(folder: Path) -> Iterator[tuple[Life, dict[str, WallClock]]]:
+    """Roles whose clocks are right, over a ZooKeeper that goes by a clock of its own."""
+    clock, server = WallClock(folder / "zookeeper.clock"), ZooKeeper(folder / "zookeeper")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in clock.environment.items():
+            patch.setenv(name, value)
+        server.start()
+    try:
+        with cluster_of(folder, f"{server.hosts}/test") as (life, _):
+            yield life, {"zookeeper": clock}
+    finally:
+        server.stop()
+
+
 def jump(life: Life, clocks: dict[str, WallClock], draw: random.Random) -> None:
     """Let the tables live while clocks are wrong, and half of the time after they are right again."""
     for number in range(NUM_JUMPS):
@@ -138,4 +154,10 @@ def test_a_node_whose_clock_is_wrong_for_a_while_loses_no_row_and_no_file(tmp_pa
 @pytest.mark.slow("the node of the test above has the same roles")
 def test_roles_whose_clocks_are_wrong_for_a_while_lose_no_row_and_no_file(tmp_path: Path, zookeeper: str) -> None:
     with cluster_of(tmp_path, zookeeper) as (life, clocks):
+        survives(life, clocks)
+
+
+@pytest.mark.slow("the clock of the metastore alone; quick runs have the roles' clocks")
+def test_a_metastore_whose_clock_is_wrong_for_a_while_costs_no_row_and_no_file(tmp_path: Path) -> None:
+    with cluster_under_a_wrong_zookeeper(tmp_path) as (life, clocks):
         survives(life, clocks)

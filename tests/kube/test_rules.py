@@ -144,7 +144,12 @@ def drawn_stream(draw: random.Random) -> Json:
         "descriptorSet": ("x",),
         "message": ("a.B",),
     }
-    options = {"topic": ("trips", "rides"), "start": ("earliest", "latest"), "decoder": (chosen(draw, decoder, 0.3),)}
+    options = {
+        "topic": ("trips", "rides"),
+        "start": ("earliest", "latest"),
+        "decoder": (chosen(draw, decoder, 0.3),),
+        "secretRef": ("merlot-kafka",),
+    }
     properties = dict.fromkeys(draw.sample(PROPERTIES, draw.randrange(3)), "x")
     more = {"properties": properties} if draw.random() < 0.8 else {}
     return {"type": draw.choice(("kafka", "files", "acme.pulsar", "kafak")), **chosen(draw, options, 0.8), **more}
@@ -196,7 +201,7 @@ def table_spec(draw: random.Random) -> Json:
         "routing": ({"segmentPruners": draw.choices(pruners, k=2)}, {"segmentPruners": []}),
         "ingestion": (drawn_ingestion(draw),),
         "tenants": (tenants,),
-        "deepStore": tuple({"uri": uri} for uri in URIS),
+        "deepStore": tuple({"uri": uri, **chosen(draw, {"secretRef": ("merlot-keys",)}, 0.3)} for uri in URIS),
         "upsert": (
             {"configRef": "latest"},
             {"config": upsert_settings(draw)},

@@ -38,6 +38,33 @@ def test_an_interrupt_in_the_middle_of_a_start_leaves_no_process(monkeypatch: py
     assert signal.getsignal(signal.SIGTERM) == handler
 
 
+@pytest.mark.parametrize("is_failing", [False, True])
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGTERM, signal.SIGINT]])
+def test_signals_of_a_block_come_after_it_also_if_it_raises(signals: list[signal.Signals], is_failing: bool) -> None:
+    came: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt(number)
+
+    def interrupted() -> None:
+        with programs.postponed_signals():
+            for number in signals:
+                signal.raise_signal(number)
+            assert came == []
+            if is_failing:
+                raise RuntimeError("no such program")
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        assert came == signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_tests_in_the_background_of_a_shell_can_interrupt_what_they_start() -> None:
     """Where the shell has Ctrl-C ignored, as with `make test &`, in every program that inherits it."""
     tests = [

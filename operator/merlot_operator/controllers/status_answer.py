@@ -12,8 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MAX_BYTES = 64 * 2**20
-"""Maximum size of an answer in bytes: 6.7 kB for each of 10,000 tables."""
+LEAST_BYTES = 64 * 2**20
+"""Size in bytes that every answer may have."""
+TABLE_BYTES = 8_000
+"""Size in bytes of a table's entry without its pods."""
+POD_BYTES = 500
+"""Size in bytes of a server's or broker's entry in a table: a name and seven members, or a problem."""
+
+
+def max_bytes(num_tables: int, num_pods: int) -> int:
+    """Return how large an answer may be: each table has at most an entry for each pod. 10,000 tables on 100 pods may
+    take 580 MB."""
+    return LEAST_BYTES + num_tables * (TABLE_BYTES + num_pods * POD_BYTES)
+
 
 Shape = Any
 """A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys, or

@@ -5,7 +5,7 @@ An unchanged status costs a 304. One event loop.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId
 from merlot_operator.config import Config
-from merlot_operator.controllers.status_answer import MAX_BYTES, parse
+from merlot_operator.controllers.status_answer import max_bytes, parse
 
 TIMEOUT_S = 30.0
 MAX_CAUSE = 500
@@ -55,8 +55,10 @@ class StatusChanges:
 class ClusterStatuses:
     """The last status of each namespace."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, counts_of: Callable[[str], tuple[int, int]] = lambda _: (0, 0)) -> None:
+        """`counts_of`: numbers of Tables and of pods in a namespace, which bound what its controller may answer."""
         self._config = config
+        self._counts_of = counts_of
         self._session: aiohttp.ClientSession | None = None
         self._known: dict[str, ClusterStatus] = {}
 
@@ -114,7 +116,7 @@ class ClusterStatuses:
             if response.status == 304:
                 return before
             response.raise_for_status()
-            body = parse(await _read(response))
+            body = parse(await _read(response, *self._counts_of(namespace)))
             etag = response.headers.get("ETag", "")
             return ClusterStatus(
                 body["tables"],
@@ -139,12 +141,12 @@ class ClusterStatuses:
         return self._session
 
 
-async def _read(response: aiohttp.ClientResponse) -> bytes:
-    body = bytearray()
+async def _read(response: aiohttp.ClientResponse, num_tables: int, num_pods: int) -> bytes:
+    limit, body = max_bytes(num_tables, num_pods), bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > MAX_BYTES:
-            raise ValueError(f"the answer has more than {MAX_BYTES} bytes")
+        if len(body) > limit:
+            raise ValueError(f"the answer has more than {limit} bytes tables={num_tables} pods={num_pods}")
     return bytes(body)
 
 

@@ -114,16 +114,21 @@ GrpcPort = Annotated[
         show_default="none",
     ),
 ]
-StoreUri = Annotated[
-    str,
-    typer.Option(
+
+
+def _deep_store(text: str, *, envvar: str | None = "MERLOT_DEEP_STORE", shown_default: bool | str = True) -> Any:
+    """Return the option for a deep store's URI, which holds no credentials."""
+    return typer.Option(
         "--deep-store",
-        envvar="MERLOT_DEEP_STORE",
+        envvar=envvar,
         metavar="URI",
         callback=_without_credentials,
-        help="Where segment files are kept: a folder, or s3://bucket/prefix?region=… .",
-    ),
-]
+        help=text,
+        show_default=shown_default,
+    )
+
+
+StoreUri = Annotated[str, _deep_store("Where segment files are kept: a folder, or s3://bucket/prefix?region=… .")]
 StorePrefixes = Annotated[
     list[str] | None,
     typer.Option(
@@ -171,14 +176,7 @@ def serve(
         ),
     ] = None,
     deep_store: Annotated[
-        str | None,
-        typer.Option(
-            "--deep-store",
-            metavar="URI",
-            callback=_without_credentials,
-            help="Where segment files are kept.",
-            show_default="DATA/deepstore",
-        ),
+        str | None, _deep_store("Where segment files are kept.", envvar=None, shown_default="DATA/deepstore")
     ] = None,
     deep_store_prefix: StorePrefixes = None,
     secrets_dir: SecretsDir = None,
@@ -228,14 +226,7 @@ def controller(
     bind: Bind = None,
     http_port: HttpPort = 9000,
     deep_store: Annotated[
-        str | None,
-        typer.Option(
-            "--deep-store",
-            envvar="MERLOT_DEEP_STORE",
-            metavar="URI",
-            callback=_without_credentials,
-            help="Deep store to delete files from; if left out, files are kept.",
-        ),
+        str | None, _deep_store("Deep store to delete files from; if left out, files are kept.")
     ] = None,
     deep_store_prefix: StorePrefixes = None,
     stream_folders: StreamFolders = NOTHING,
@@ -426,14 +417,7 @@ def server(
 def minion(
     zk: ZooKeeper,
     deep_store: Annotated[
-        str | None,
-        typer.Option(
-            "--deep-store",
-            envvar="MERLOT_DEEP_STORE",
-            metavar="URI",
-            callback=_without_credentials,
-            help="Where segment files of tables that name no deep store are kept.",
-        ),
+        str | None, _deep_store("Where segment files of tables that name no deep store are kept.")
     ] = None,
     deep_store_prefix: StorePrefixes = None,
     data_dir: Annotated[

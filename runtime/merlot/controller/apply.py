@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import assert_never
 
 from merlot.clock import Clock
@@ -18,6 +17,7 @@ from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.status.pinot_json import Json
+from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
@@ -261,7 +261,7 @@ def _merger_warnings(spec: UpsertSpec, path: str) -> tuple[str, ...]:
     return tuple(
         f"{where}: no package here has {name} as an entry point of {MERGER_GROUP}; servers without it consume nothing"
         for where, name in named.items()
-        if "." in name and not entry_points(group=MERGER_GROUP, name=name)
+        if "." in name and not entry_points_named(MERGER_GROUP, name)
     )
 
 

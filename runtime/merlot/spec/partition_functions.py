@@ -8,9 +8,9 @@ Names, normalizers and variants are case-insensitive, as in Pinot. The text of a
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import TypeVar
 
+from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.values import partition_hashes as hashes
@@ -193,7 +193,7 @@ def _own_function(spec: PartitionFunctionSpec) -> PartitionFunction | None:
     loaded."""
     if spec.function_name.lower() in _FAMILIES:
         return None
-    for entry_point in entry_points(group=ENTRY_POINTS, name=spec.function_name):
+    for entry_point in entry_points_named(ENTRY_POINTS, spec.function_name):
         try:
             make: Callable[[PartitionFunctionSpec], PartitionFunction] = entry_point.load()
             function = make(spec)

@@ -1,7 +1,8 @@
 """Names of the segment pruners that `routing.segmentPruners` may list."""
 
-from importlib.metadata import entry_points
 from typing import Final
+
+from merlot.entry_points import entry_points_named
 
 SEGMENT_PRUNERS: Final = ("empty", "time", "range", "partition", "bloom")
 """Built-in pruners, in the order in which their effects are counted. All pruners of a table are
@@ -13,7 +14,7 @@ pruner of a later version."""
 
 def is_known(name: str) -> bool:
     """Return True if this installation has the pruner."""
-    return name in SEGMENT_PRUNERS or (is_own(name) and bool(entry_points(group=ENTRY_POINTS, name=name)))
+    return name in SEGMENT_PRUNERS or (is_own(name) and bool(entry_points_named(ENTRY_POINTS, name)))
 
 
 def is_own(name: str) -> bool:

@@ -7,11 +7,11 @@ are valid: all of `StreamIngestion` except what a client needs to connect. A cha
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
-from importlib.metadata import entry_points
 from typing import Annotated, Final
 
 from pydantic import Field, field_validator
 
+from merlot.entry_points import entry_points_named
 from merlot.spec.column_names import ColumnName
 from merlot.spec.model import SpecModel
 from merlot.spec.tenancy import MAX_URI
@@ -183,4 +183,4 @@ class StreamIngestion(SpecModel):
 
 def is_known(type_: str) -> bool:
     """Return True if this installation has the stream type."""
-    return type_ in STREAM_TYPES or ("." in type_ and bool(entry_points(group=ENTRY_POINTS, name=type_)))
+    return type_ in STREAM_TYPES or ("." in type_ and bool(entry_points_named(ENTRY_POINTS, type_)))

@@ -1,10 +1,10 @@
 """Put, fetch, list and delete whole files of one deep store.
 
-A file appears under its name only when all its bytes are there: locally by a temporary name, fsync and rename; in
-object storage because a put is atomic. Errors: NotFoundError for a missing object; CorruptionError from the caller's
-verification, and for a file that is larger than it may be; InvalidInputError for a URL outside the store, and for
-anything but a regular file; UnavailableError for every failure that may pass; OutOfSpaceError if the local disk is
-full.
+A file appears under its name only when all its bytes are there: locally by a temporary name, fsync and rename; in HDFS
+by a temporary name and rename; in object storage because a put is atomic. Errors: NotFoundError for a missing object;
+CorruptionError from the caller's verification, and for a file that is larger than it may be; InvalidInputError for a
+URL outside the store, and for anything but a regular file; UnavailableError for every failure that may pass;
+OutOfSpaceError if the local disk is full.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pyarrow import fs
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError, first_line
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
+from merlot.schemes import scheme_named
 from merlot.store import credentials
 from merlot.store.credentials import without_options
 from merlot.store.filesystems import FileSystemUse, open_filesystem
@@ -62,11 +63,12 @@ class DeepStore:
         self._secret = credentials.folder_of(self.uri)
         self._opened_with: Mapping[str, Any] = {}
         if self._secret is not None and credentials.keys_of(self.uri) is None:
-            scheme = scheme_of(uri)
-            raise InvalidInputError(f"{scheme}:// takes no Secret uri={redact(uri)} secret={self._secret.name}")
+            raise InvalidInputError(f"{scheme_of(uri)}:// takes no Secret uri={redact(uri)} secret={self._secret.name}")
         self._root = root.rstrip("/")
         self._local = LocalFolder(self._root)
         self._is_local = isinstance(self._opened, fs.LocalFileSystem)
+        scheme = scheme_named(scheme_of(self.uri))
+        self._shows_partial_files = scheme is not None and scheme.shows_partial_files
         self._links = self._is_local and not keeps_copies
 
     @property
@@ -241,7 +243,23 @@ class DeepStore:
 
     def _put_object(self, source: Path, inside: str) -> None:
         with self._translating("write", inside):
-            self._copy_to(source, self._path_of(inside))
+            if self._shows_partial_files:
+                self._put_renamed(source, self._path_of(inside))
+            else:
+                self._copy_to(source, self._path_of(inside))
+
+    def _put_renamed(self, source: Path, path: str) -> None:
+        """Write the file under a temporary name, then rename it. A file of its size that is there already stays: it has
+        the same bytes, and HDFS would delete it first."""
+        temporary = f"{path}.{secrets.token_hex(4)}.tmp"
+        try:
+            self._copy_to(source, temporary)
+            if self._fs.get_file_info(path).size != source.stat().st_size:
+                self._fs.move(temporary, path)
+        finally:
+            # It exists after a failure, and if the file was there before.
+            with contextlib.suppress(OSError):
+                self._delete_object(temporary)
 
     def _put_local(self, files: Sequence[tuple[Path, str]]) -> None:
         """Write all files under temporary names, then sync and rename them.

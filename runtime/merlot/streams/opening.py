@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import assert_never
 
+from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.extras import lacks
 from merlot.spec.stream import ENTRY_POINTS, HEADER_PREFIX, OutOfRange, StreamIngestion
@@ -52,7 +52,7 @@ def _kafka(settings: StreamSettings) -> StreamClient:
 
 
 def _installed(name: str, settings: StreamSettings) -> StreamClient:
-    entries = entry_points(group=ENTRY_POINTS, name=name)
+    entries = entry_points_named(ENTRY_POINTS, name)
     if not entries:
         raise InvalidInputError(f"no installed package offers the stream type={name}")
     stream: StreamClient = next(iter(entries)).load()(settings)

@@ -35,15 +35,12 @@ from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 POLL_S = 0.02
-MAX_MOVES = 5
-"""Most times that a process moves to another port because its port was taken between the choice and the start."""
 
 
 class RoleProcess:
     """`merlot` process with a health endpoint. It can be started again after it ended, on the same ports.
 
-    ports: options that each take a port. Until it has been ready once, it moves to other ports if another process took
-    these meanwhile."""
+    ports: options that each take a port."""
 
     def __init__(
         self, folder: Path, name: str, arguments: Sequence[str], ports: Sequence[str] = ("--http-port",)
@@ -60,8 +57,6 @@ class RoleProcess:
         """Host at which it is reached."""
         self._arguments = arguments
         self._ports = {option: free_port() for option in ports}
-        self._moves_left = MAX_MOVES
-        self._log_start = 0
         self._process: Child | None = None
 
     @property
@@ -106,7 +101,6 @@ class RoleProcess:
     def start(self) -> None:
         """Start the process, and return at once; see `wait_ready`."""
         ports = [text for option, port in self._ports.items() for text in (option, str(port))]
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         environment = {**os.environ, **self.environment}
         self._process = Child(
             self.program, [*self._arguments, *self.options, *ports], self.log, environment=environment
@@ -116,19 +110,9 @@ class RoleProcess:
         """Wait until its health is OK. Raise UnavailableError, with the end of its log, if it ends before."""
         deadline = time.monotonic() + PATIENCE_S
         while not (self.is_ready() and self.is_running):
-            if time.monotonic() > deadline or not (self.is_running or self._move()):
+            if time.monotonic() > deadline or not self.is_running:
                 raise UnavailableError(f"process is not ready name={self.name} log:\n{self.tail()}")
             time.sleep(POLL_S)
-        self._moves_left = 0
-
-    def _move(self) -> bool:
-        """Start again on other ports if the old ones were taken. Return True if it was started."""
-        if not self._moves_left or b"cannot listen" not in self.log.read_bytes()[self._log_start :]:
-            return False
-        self._moves_left -= 1
-        self._ports = {option: free_port() for option in self._ports}
-        self.start()
-        return True
 
     def is_ready(self) -> bool:
         """Return True if its health is OK now."""

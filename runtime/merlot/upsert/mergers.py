@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.kernels import partial as kernels
 from merlot.spec.schema import FieldSpec
@@ -75,7 +75,7 @@ class MergerError(InvalidInputError):
 
 @cache
 def _own(name: str) -> Merger:
-    points = tuple(entry_points(group=MERGER_GROUP, name=name))
+    points = tuple(entry_points_named(MERGER_GROUP, name))
     if len(points) != 1:
         raise InvalidInputError(f"a merger needs one entry point group={MERGER_GROUP} name={name} found={len(points)}")
     try:

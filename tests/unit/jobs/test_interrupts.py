@@ -41,3 +41,13 @@ def test_an_interrupted_call_of_the_jvm_is_no_news(error: BaseException, expecte
     told[1].__context__ = error
     assert is_news(logging.LogRecord("root", logging.ERROR, "f", 1, "while sending command", (), told)) is expected
     assert is_news(logging.LogRecord("root", logging.ERROR, "f", 1, "without error", (), None))
+
+
+def test_an_interrupt_comes_also_if_the_block_fails() -> None:
+    def fail() -> None:
+        with postponed_interrupt():
+            signal.raise_signal(signal.SIGINT)
+            raise RuntimeError("no session")
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()

@@ -85,15 +85,32 @@ async def test_a_controller_that_answers_nonsense_is_one_that_does_not_answer(bo
 
 
 async def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot_operator.controllers.statuses.MAX_BYTES", 1000)
-    await _ask(b" " * 100_000, "more than")
+    monkeypatch.setattr(status_answer, "LEAST_BYTES", 1000)
+    await _ask(b" " * 100_000, "the answer has more than 1000 bytes tables=0 pods=0")
+
+
+@pytest.mark.parametrize(("num_tables", "num_pods"), [(1, 1), (10, 100), (300, 30)])
+async def test_an_answer_may_be_as_large_as_its_tables_and_pods_make_it(
+    num_tables: int, num_pods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_answer, "LEAST_BYTES", 1000)
+    table = copy.deepcopy(GOOD["tables"]["flights"])
+    (server,) = table["servers"].values()
+    table["servers"] = {f"{'x' * 60}-{number}": server for number in range(num_pods)}
+    answer = {**GOOD, "tables": {f"{'t' * 50}{number}": table for number in range(num_tables)}}
+    body, counts = json.dumps(answer).encode(), (num_tables, num_pods)
+    await _ask(body, "", counts=counts)
+    body += b" " * status_answer.max_bytes(*counts)
+    await _ask(body, f"bytes tables={num_tables} pods={num_pods}", counts=counts)
 
 
 async def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
     await _ask(b"", "controller does not answer at", 302)
 
 
-async def _ask(body: bytes, problem: str, code: int = 200) -> None:
+async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> None:
+    """Have the operator read an answer; an empty `problem`: it is taken."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(code)
@@ -108,10 +125,13 @@ async def _ask(body: bytes, problem: str, code: int = 200) -> None:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         statuses = ClusterStatuses(
-            Config(metastore="zk://z:1", deep_store="s3://b", runtime_image="r", spark_image="s", controller_url=url)
+            Config(metastore="zk://z:1", deep_store="s3://b", runtime_image="r", spark_image="s", controller_url=url),
+            lambda _: counts,
         )
         await statuses.refresh("n")
-        assert problem in (statuses.of("n").problem or "")
+        told = statuses.of("n").problem
+        assert (told is None) == (not problem)
+        assert problem in (told or "")
         await statuses.close()
         server.shutdown()
 

@@ -119,7 +119,18 @@ spec:
         ("upsert: {}", "spec.upsert: write configRef, or config: one of the two"),
         (
             "routing: {segmentPruners: [tmie]}",
-            "spec.routing.segmentPruners[0]: unknown segment pruner; one of empty, time, range, partition, bloom, or",
+            (
+                "spec.routing.segmentPruners[0]: unknown segment pruner; one of empty, time, range, partition, bloom, "
+                "or a package's, which has a dot in its name; did you mean time?"
+            ),
+        ),
+        (
+            "deepStore: {uri: 'hdfs://h/p', secretRef: merlot-keys}",
+            "spec.deepStore.secretRef: only a deep store of s3 takes a Secret; others have the credentials of their",
+        ),
+        (
+            "deepStore: {uri: 'gs://b/p', secretRef: merlot-keys}",
+            "spec.deepStore.secretRef: only a deep store of s3 takes a Secret; others have the credentials of their",
         ),
         (
             "routing: {segmentPruners: [partition]}",

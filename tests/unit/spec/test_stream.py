@@ -77,7 +77,16 @@ def test_start_may_be_an_instant() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ("type: kafka", "type: kafak", "stream.type: a stream is kafka or files, or a package's"),
+        (
+            "type: kafka",
+            "type: kafak",
+            "stream.type: a stream is kafka or files, or a package's, which has a dot in its name; did you mean kafka?",
+        ),
+        (
+            "type: kafka",
+            "type: files\n      secretRef: keys",
+            "stream.secretRef: a stream of files takes no Secret; remove it",
+        ),
         ("type: kafka", "type: acme.pulsar", 'unknown stream type "acme.pulsar"; no installed package offers it'),
         ("      topic: trips\n", "", "spec.ingestion.stream.topic: kafka needs a topic"),
         (

@@ -13,6 +13,7 @@ import pytest
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, SegmentName, TableName
+from merlot.schemes import DEEP_STORES
 from merlot.store.deepstore import DeepStore, largest_of
 from merlot.store.retry import OutOfSpaceError, RetryPolicy
 from merlot.testing.faulty_s3 import FaultyS3
@@ -366,3 +367,46 @@ def test_a_working_file_of_a_store_on_another_file_system_is_a_copy(tmp_path: Pa
         store.fetch(url, tmp_path / "b", expected_size=5000)
         assert (tmp_path / "b").stat().st_nlink == 1
         assert (tmp_path / "b").read_bytes() == b"x" * 5000
+
+
+@pytest.fixture
+def renaming(tmp_path: Path) -> DeepStore:
+    """A store that writes as it does in HDFS, in a folder."""
+    store = DeepStore(str(tmp_path / "deep"), retry=QUICK)
+    (tmp_path / "deep" / TABLE).mkdir(parents=True)
+    store._is_local, store._shows_partial_files = False, True
+    return store
+
+
+def names_in(store: DeepStore) -> set[str]:
+    return {url.rpartition("/")[2] for url in store.list_below(TABLE, "")}
+
+
+def test_hdfs_shows_partial_files_and_no_other_deep_store_does() -> None:
+    assert [row.name for row in DEEP_STORES if row.shows_partial_files] == ["hdfs"]
+
+
+def test_a_put_that_fails_midway_shows_no_part_of_the_file(renaming: DeepStore, tmp_path: Path) -> None:
+    url = renaming.url_of(TABLE, KEY)
+    unreadable = Path("/proc/self/mem")  # it can be opened, and the first read fails
+    with pytest.raises(UnavailableError):
+        renaming.put(unreadable, url)
+    assert names_in(renaming) == set()
+    renaming.put(written(tmp_path / "a"), url)
+    with pytest.raises(UnavailableError):
+        renaming.put(unreadable, url)
+    renaming.fetch(url, tmp_path / "b", expected_size=5000)
+    assert names_in(renaming) == {f"{KEY}.mseg"}
+
+
+def test_a_file_that_is_there_stays_and_a_part_of_it_is_replaced(renaming: DeepStore, tmp_path: Path) -> None:
+    url, source = renaming.url_of(TABLE, KEY), written(tmp_path / "a")
+    file = tmp_path / "deep" / TABLE / f"{KEY}.mseg"
+    renaming.put(source, url)
+    inode = file.stat().st_ino
+    renaming.put(source, url)
+    assert file.stat().st_ino == inode, "whoever reads it goes on"
+    written(file, b"x" * 10)
+    renaming.put(source, url)
+    assert file.read_bytes() == b"x" * 5000
+    assert names_in(renaming) == {f"{KEY}.mseg"}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from importlib.metadata import entry_points
 from typing import Final, Protocol
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from merlot import telemetry
 from merlot.cluster.records import SegmentRecord
+from merlot.entry_points import entry_points_named
 from merlot.ids import TableName
 from merlot.spec import pruners
 from merlot.spec.table import TableSpec
@@ -62,7 +62,7 @@ class PluginPruner:
         self._num_segments = len(records)
         self._prepared: PreparedPruner | None = None
         try:
-            (entry_point,) = entry_points(group=pruners.ENTRY_POINTS, name=name)
+            (entry_point,) = entry_points_named(pruners.ENTRY_POINTS, name)
             prepare: PreparePruner = entry_point.load()
             self._prepared = prepare(spec, records)
         except Exception as error:  # noqa: BLE001 - foreign code must not take the table away

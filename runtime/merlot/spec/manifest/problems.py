@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Final, Union
@@ -73,10 +73,13 @@ def _on_one_line(text: str) -> str:
 def suggestion(word: object, choices: Iterable[str]) -> str:
     """Return `; did you mean LONG?`, or a short list of all choices if none is similar."""
     names = list(choices)
-    near = difflib.get_close_matches(str(word).lower(), [name.lower() for name in names], n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {next(name for name in names if name.lower() == near[0])}?"
-    return f"; one of {', '.join(names)}" if 0 < len(names) <= 12 else ""
+    return nearest(word, names) or (f"; one of {', '.join(names)}" if 0 < len(names) <= 12 else "")
+
+
+def nearest(word: object, choices: Sequence[str]) -> str:
+    """Return `; did you mean LONG?`, or nothing if no choice is similar."""
+    near = difflib.get_close_matches(str(word).lower(), [name.lower() for name in choices], n=1, cutoff=0.6)
+    return f"; did you mean {next(name for name in choices if name.lower() == near[0])}?" if near else ""
 
 
 def path_of(location: Iterable[int | str]) -> str:

@@ -6,6 +6,7 @@ A rule whose condition names `OLD` judges only changes. What CEL cannot express 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,8 @@ class Rule(NamedTuple):
     """True if only Kubernetes applies the rule; a cluster outside Kubernetes does not."""
     is_of_model: bool = False
     """True if the model itself applies the rule."""
+    choices: Sequence[str] = ()
+    """Words that a wrong word at the failing path may be a misspelling of. CEL has no way to say so."""
 
     def failures(self, names: Names) -> Sequence[str]:
         """Return the paths below its field at which the rule is broken. names: `self`, and `oldSelf` of a change."""
@@ -46,6 +49,9 @@ class Violation(NamedTuple):
     message: str
     field: str
     """Path of the field that an API server reports."""
+    word: str = ""
+    """Text at the path, if the rule has choices."""
+    choices: Sequence[str] = ()
 
 
 Rules = Mapping[str, Sequence[Rule]]
@@ -62,8 +68,26 @@ def violations(
         for path, names in _objects(document, old, scope.split(".")):
             for rule in each:
                 if as_api_server or not (rule.is_of_kubernetes or rule.is_of_model):
-                    field = path + (f".{rule.path}" if rule.path else "")
-                    yield from (Violation(field + below, rule.message, field) for below in rule.failures(names))
+                    yield from _violations_of(rule, path, names)
+
+
+def _violations_of(rule: Rule, path: str, names: Names) -> Iterator[Violation]:
+    field = path + (f".{rule.path}" if rule.path else "")
+    for below in rule.failures(names):
+        word = _value_at(names["self"], rule.path + below) if rule.choices else ""
+        yield Violation(field + below, rule.message, field, word if isinstance(word, str) else "", rule.choices)
+
+
+def _value_at(document: object, path: str) -> object:
+    """Return the value at a path below an object, such as `routing.segmentPruners[0]`; None if there is none."""
+    for name, position in re.findall(r"([^.\[\]]+)|\[(\d+)\]", path):
+        if isinstance(document, dict):
+            document = document.get(name)
+        elif isinstance(document, list) and position and int(position) < len(document):
+            document = document[int(position)]
+        else:
+            return None
+    return document
 
 
 def _objects(document: object, old: object, scope: Sequence[str]) -> Iterator[tuple[str, Names]]:

@@ -43,6 +43,12 @@ STREAM: Final = (
         "type",
         _TYPE.is_in(*STREAM_TYPES) | _TYPE.contains("."),
         "a stream is kafka or files, or a package's, which has a dot in its name",
+        choices=STREAM_TYPES,
+    ),
+    Rule(
+        "secretRef",
+        has(SELF.field("secretRef")) >> ~_TYPE.equals("files"),
+        "a stream of files takes no Secret; remove it",
     ),
     Rule("topic", ~_TYPE.is_in(*STREAM_TYPES) | has(SELF.field("topic")), "kafka needs a topic, files a folder"),
     Rule(

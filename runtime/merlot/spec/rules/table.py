@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from merlot.schemes import DEEP_STORES, SECRET_USERS, examples
+from merlot.schemes import DEEP_STORES, SECRET_TAKERS, SECRET_USERS, examples
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.spec.rules import pods, star_tree, stream, upsert
 from merlot.spec.rules.language import (
@@ -148,9 +148,15 @@ _OF_PLACE: Final = (
         "a URI holds no credentials: name a Secret in deepStore.secretRef",
     ),
     Rule(
+        "deepStore.secretRef",
+        has(SELF.field("deepStore.secretRef")) >> any_of([_URI.starts_with(f"{name}://") for name in SECRET_TAKERS]),
+        f"only a deep store of {' or '.join(SECRET_TAKERS)} takes a Secret; others have the credentials of their pods",
+    ),
+    Rule(
         "routing.segmentPruners",
         is_empty(_PRUNERS) | every(_PRUNERS, "p", lambda p: p.is_in(*SEGMENT_PRUNERS) | p.contains(".")),
         f"unknown segment pruner; one of {', '.join(SEGMENT_PRUNERS)}, or a package's, which has a dot in its name",
+        choices=SEGMENT_PRUNERS,
     ),
     Rule(
         "routing.segmentPruners",

@@ -18,7 +18,7 @@ from merlot.kernels.jit import read_only
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.build.coding import DictionaryEncoded, code
 from merlot.segment.build.rows import BuildColumn, EncodedColumn, StoredColumn
-from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
+from merlot.segment.concat import ColumnRows, Values, concat_columns
 from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.spec.schema import FieldSpec
@@ -102,11 +102,11 @@ class MergeColumn:
         bits.gather(mapped.ids, read_only(self.ids), ids)
         return self.recoded(DictionaryEncoded(ids, mapped.values), every_value_occurs=self.every_value_occurs)
 
-    def plain(self) -> Values:
-        """Return a value per row, or per element."""
-        if self.ids is None:
-            return self.values
-        return self.values[self.ids] if isinstance(self.values, np.ndarray) else self.values.take(pa.array(self.ids))
+    @property
+    def rows(self) -> ColumnRows:
+        return ColumnRows(
+            num_rows=self.num_rows, values=self.values, ids=self.ids, offsets=self.offsets, nulls=self.nulls
+        )
 
     def for_build(self) -> BuildColumn:
         """Return the input of a segment's builder: values, or a dictionary of only the values that occur."""
@@ -151,20 +151,16 @@ def concat(pieces: Sequence[MergeColumn]) -> MergeColumn:
     """Concatenate the rows of one field; at least one piece."""
     if len(pieces) == 1:
         return pieces[0]
-    rows = [piece.num_rows for piece in pieces]
-    offsets = [piece.offsets for piece in pieces if piece.offsets is not None]
-    facts: dict[str, Any] = {
-        "field": pieces[0].field,
-        "num_rows": sum(rows),
-        "offsets": concat_offsets(offsets) if offsets else None,
-        "nulls": concat_nulls([piece.nulls for piece in pieces], rows),
-    }
-    ids = [piece.ids for piece in pieces if piece.ids is not None]
-    if len(ids) < len(pieces):
-        return MergeColumn(**facts, values=concat_values([piece.plain() for piece in pieces]))
-    coded = concat_coded(pieces[0].field.type, [piece.values for piece in pieces], ids)
-    every_value_occurs = all(piece.every_value_occurs for piece in pieces)
-    return MergeColumn(**facts, values=coded.values, ids=coded.ids, every_value_occurs=every_value_occurs)
+    whole = concat_columns(pieces[0].field.type, [piece.rows for piece in pieces])
+    return MergeColumn(
+        field=pieces[0].field,
+        num_rows=whole.num_rows,
+        values=whole.values,
+        ids=whole.ids,
+        offsets=whole.offsets,
+        nulls=whole.nulls,
+        every_value_occurs=whole.ids is not None and all(piece.every_value_occurs for piece in pieces),
+    )
 
 
 def fixed_dtype(field: FieldSpec) -> np.dtype[Any] | None:

@@ -172,7 +172,7 @@ def _without_nulls(column: MergeColumn) -> MergeColumn:
 
 def _valid(column: MergeColumn, groups: Groups) -> tuple[Any, NDArray[np.uint32], NDArray[np.bool_] | None]:
     """Return the values that are not null, their groups, and the groups that have none."""
-    return _valid_flat(column, column.plain(), groups)
+    return _valid_flat(column, column.rows.plain(), groups)
 
 
 def _valid_flat(

@@ -13,7 +13,7 @@ from merlot.query.plan.nodes import Leaf
 from merlot.query.shortcuts import coalesced_segments, one_row
 from merlot.query.star_trees import choice
 from merlot.query.statistics import statistics
-from merlot.query.targets import Prepared, Sources, apart, can_match, resolved, with_derived
+from merlot.query.targets import LeafTargets, Sources, apart, can_match, resolved, with_derived
 from merlot.query.tasks import run, split
 from merlot.segment.reader import Segment
 from merlot.vectors import account
@@ -27,14 +27,14 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     clock_ns = time.perf_counter_ns if context.pool is None else time.thread_time_ns
     started = clock_ns()
     with account.Working(context.limits.work_bytes, context.cancel.check):
-        prepared = prepare(leaf, segments, context)
-        prepared.on_run()
-        helpers = num_helpers(leaf, prepared.alive, context)
-        tasks = split(leaf, prepared.alive, helpers, context)
+        targets = prepare(leaf, segments, context)
+        targets.on_run()
+        helpers = num_helpers(leaf, targets.alive, context)
+        tasks = split(leaf, targets.alive, helpers, context)
         helpers = min(helpers, max(0, len(tasks) - 1))
         row = None if helpers else one_row.tally(leaf, tasks, context)
         content, results = row or run(leaf, tasks, helpers, context)
-        stats = statistics(leaf.work, segments, prepared, tasks, results, clock_ns() - started)
+        stats = statistics(leaf.work, segments, targets, tasks, results, clock_ns() - started)
     return Partial(content, stats)
 
 
@@ -43,7 +43,7 @@ def prepare(
     segments: Sequence[Segment],
     context: ExecutionContext,
     resolver: Callable[..., Resolver] = Resolver,
-) -> Prepared:
+) -> LeafTargets:
     """Resolve the leaf's filter against each of its sources.
 
     Raise TooMuchWorkError if the filter has to look at more docs than `context.most_docs`."""
@@ -54,7 +54,7 @@ def prepare(
     to_visit = sum([docs_to_visit(target.leaf(leaf), target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:
         raise TooMuchWorkError(f"query looks at too many docs limit={context.most_docs}")
-    return Prepared(targets, alive, sources.on_run)
+    return LeafTargets(targets, alive, sources.on_run)
 
 
 def _sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources:

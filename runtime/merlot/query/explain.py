@@ -63,9 +63,9 @@ _PREDICATES: Final = {
 def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> list[Row]:
     """Return the groups as rows of `SCHEMA`. Raises the errors of `execute`, TooMuchWorkError included."""
     origins: Origins = {}
-    prepared = prepare(leaf, segments, context, functools.partial(_Noting, origins))
+    targets = prepare(leaf, segments, context, functools.partial(_Noting, origins))
     groups: dict[tuple[str, bool], list[int]] = {}
-    for target in prepared.alive:
+    for target in targets.alive:
         plan = orjson.dumps(_operators(target.leaf(leaf).work, target, origins)).decode()
         counts = groups.setdefault((plan, target.source.is_coalesced), [0, 0])
         counts[0] += target.num_segments
@@ -74,8 +74,8 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
         {"plan": plan, "joined": is_coalesced, "segments": num_segments, "docs": num_docs}
         for (plan, is_coalesced), (num_segments, num_docs) in groups.items()
     ]
-    num_targets = sum(target.num_segments for target in prepared.every)
-    num_alive = sum(target.num_segments for target in prepared.alive)
+    num_targets = sum(target.num_segments for target in targets.every)
+    num_alive = sum(target.num_segments for target in targets.alive)
     return [*rows, *left_out(empty=len(segments) - num_targets, filter=num_targets - num_alive)]
 
 

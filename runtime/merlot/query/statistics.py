@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 from merlot.query.answer.result import QueryStats
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.targets import LeafTarget, Prepared, Task, TaskResult
+from merlot.query.targets import LeafTarget, LeafTargets, Task, TaskResult
 from merlot.segment.reader import Segment
 
 
 def statistics(
     work: LeafWork,
     segments: Sequence[Segment],
-    prepared: Prepared,
+    targets: LeafTargets,
     tasks: Sequence[Task],
     results: Sequence[TaskResult],
     time_ns: int,
 ) -> QueryStats:
     """Return the statistics of a leaf's tasks over these segments, which took the calling thread `time_ns`."""
-    processed = sum([target.num_segments for target in prepared.alive])
-    with_docs = sum([target.num_segments for target in prepared.every])
+    processed = sum([target.num_segments for target in targets.alive])
+    with_docs = sum([target.num_segments for target in targets.every])
     num_docs = sum([result.num_docs for result in results])
     matched = _matched(tasks, results)
-    consuming = _consuming(prepared.alive) if segments and not segments[-1].key.crc else ()
+    consuming = _consuming(targets.alive) if segments and not segments[-1].key.crc else ()
     return QueryStats(
         num_docs_scanned=num_docs,
         num_entries_scanned_in_filter=sum([result.num_entries for result in results]),

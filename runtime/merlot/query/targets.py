@@ -79,7 +79,7 @@ class LeafTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class LeafTargets:
     """Targets of a query."""
 
     every: Sequence[LeafTarget]

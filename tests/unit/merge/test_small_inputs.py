@@ -37,7 +37,7 @@ def opened(paths: Sequence[Path]) -> Iterator[list[ImmutableSegment]]:
 
 def told(column: MergeColumn) -> tuple[list[Any], list[bool]]:
     """Values, by their bits where they are numbers, and which rows are null."""
-    values, is_null = column.plain(), column.nulls
+    values, is_null = column.rows.plain(), column.nulls
     flat = values.to_pylist() if isinstance(values, pa.Array) else values.tobytes()
     return list(flat), [False] * column.num_rows if is_null is None else is_null.tolist()
 

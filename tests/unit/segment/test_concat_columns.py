@@ -14,7 +14,14 @@ from tests import budget
 
 from merlot.segment.arrow_types import STORED_DTYPES
 from merlot.segment.build.coding import code
-from merlot.segment.concat import concat_coded, concat_nulls, concat_offsets, concat_values
+from merlot.segment.concat import (
+    ColumnRows,
+    concat_coded,
+    concat_columns,
+    concat_nulls,
+    concat_offsets,
+    concat_values,
+)
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.index.dictionary import of_values
 from merlot.values.types import TypeName
@@ -89,3 +96,30 @@ def test_nulls_of_parts_without_a_bitmap_are_none(parts: list[tuple[bool, list[b
     else:
         assert found is not None
         assert found.tolist() == [is_null and has_bitmap for has_bitmap, rows in parts for is_null in rows]
+
+
+def rows_with(values: Any, *, ids: Any = None, offsets: Any = None, nulls: Any = None) -> ColumnRows:
+    num_rows = len(values if ids is None else ids) if offsets is None else len(offsets) - 1
+    return ColumnRows(num_rows=num_rows, values=values, ids=ids, offsets=offsets, nulls=nulls)
+
+
+def test_parts_with_dictionaries_keep_one_and_parts_without_take_theirs_away() -> None:
+    first = rows_with(np.array([3, 7]), ids=np.array([1, 0, 1], np.uint8), nulls=np.array([False, True, False]))
+    second = rows_with(np.array([5, 7]), ids=np.array([0, 1], np.uint8))
+    raw = rows_with(np.array([9]))
+    coded = concat_columns(TypeName.LONG, [first, second])
+    assert coded.ids is not None
+    assert plain(coded.values) == [3, 5, 7]
+    assert plain(coded.plain()) == [7, 3, 7, 5, 7]
+    assert plain(coded.nulls) == [False, True, False, False, False]
+    mixed = concat_columns(TypeName.LONG, [first, raw])
+    assert mixed.ids is None
+    assert (mixed.num_rows, plain(mixed.values)) == (4, [7, 3, 7, 9])
+    assert plain(mixed.nulls) == [False, True, False, False]
+
+
+def test_rows_of_several_values_keep_their_bounds() -> None:
+    first = rows_with(pa.array(["a", "b"]), ids=np.array([1, 0, 1], np.uint8), offsets=np.array([0, 2, 3]))
+    second = rows_with(pa.array(["c"]), offsets=np.array([0, 0, 1]))
+    both = concat_columns(TypeName.STRING, [first, second])
+    assert (both.num_rows, plain(both.values), plain(both.offsets)) == (4, ["b", "a", "b", "c"], [0, 2, 3, 3, 4])

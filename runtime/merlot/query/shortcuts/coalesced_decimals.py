@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from merlot.segment.concat import concat_values
 from merlot.segment.reader import Reader, ScaledReader
 from merlot.vectors.scaled import Scaled, raised, scaled_of, texts_of
 
@@ -61,7 +62,7 @@ def coalesce_decimals(readers: Sequence[Reader]) -> CoalescedDecimals:
         numbers = [raised(part, scale) for part in scaled]
         if all(part is not None for part in numbers):
             return CoalescedDecimals(None, _concatenated([part for part in numbers if part is not None], scale))
-    return CoalescedDecimals(pa.concat_arrays([_texts(reader) for reader in readers]))
+    return CoalescedDecimals(concat_values([_texts(reader) for reader in readers]))
 
 
 def _concatenated(parts: Sequence[Scaled], scale: int) -> Scaled:

@@ -31,7 +31,7 @@ from merlot.query.shortcuts import block_signatures
 from merlot.query.shortcuts.block_signatures import BlockSignatures
 from merlot.query.shortcuts.coalesced_decimals import CoalescedDecimals, coalesce_decimals
 from merlot.query.targets import LeafSource, Sources, apart
-from merlot.segment.concat import Values, concat_coded, concat_nulls, concat_offsets, concat_values
+from merlot.segment.concat import Values, concat_columns, concat_nulls, nulls_of, rows_of
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import nulls as null_words
 from merlot.segment.index.dictionary import ValueDictionary, of_values
@@ -457,67 +457,59 @@ def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]
 
 def coalesce(readers: Sequence[Reader], sizes: Sequence[int]) -> CoalescedColumn:
     """Concatenate a column's parts in their order. `sizes` are their numbers of docs."""
-    first = readers[0]
-    type_, multi_value = first.type, first.multi_value
-    offsets = concat_offsets([reader.offsets() for reader in readers]).astype(np.uint32) if multi_value else None
-    decimals = None
-    if all(reader.dictionary is not None for reader in readers):
-        coded = concat_coded(type_, entries_of(readers), [reader.dict_ids() for reader in readers])
-        dictionary, data = of_values(type_, coded.values), coded.ids
-        ascending = dictionary.ascending
-        low_high = None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
-        if type_ is TypeName.BIG_DECIMAL:
-            decimals = CoalescedDecimals(dictionary.arrow())
-    elif type_ is TypeName.BIG_DECIMAL and not multi_value:
-        dictionary, data, low_high = None, None, None
-        decimals = coalesce_decimals(readers)
-    else:
-        dictionary, data = None, concat_values([_values(reader) for reader in readers])
-        is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
-        low_high = (int(data.min()), int(data.max())) if is_whole else None
+    type_, multi_value = readers[0].type, readers[0].multi_value
+    has_dictionary = all(reader.dictionary is not None for reader in readers)
+    if type_ is TypeName.BIG_DECIMAL and not multi_value and not has_dictionary:
+        return _coalesced_numbers(readers, sizes)
+    rows = concat_columns(type_, [rows_of(reader, size) for reader, size in zip(readers, sizes, strict=True)])
+    dictionary = None if rows.ids is None else of_values(type_, rows.values)
+    data = rows.values if rows.ids is None else rows.ids
     if isinstance(data, np.ndarray):
         data.flags.writeable = False
     searchable = data if isinstance(data, np.ndarray) and not multi_value else None
+    decimals = dictionary if type_ is TypeName.BIG_DECIMAL else None
     return CoalescedColumn(
         type=type_,
         multi_value=multi_value,
         dictionary=dictionary,
-        nulls=_concat_nulls(readers, sizes),
+        nulls=_null_words(rows.nulls),
         zones=None if searchable is None else _zones(searchable),
         runs=None if searchable is None or dictionary is None else _runs(searchable, len(dictionary)),
         ids_or_values=data,
-        value_offsets=offsets,
-        bounds=low_high,
-        decimals=decimals,
+        value_offsets=None if rows.offsets is None else rows.offsets.astype(np.uint32),
+        bounds=_bounds(data, dictionary),
+        decimals=None if decimals is None else CoalescedDecimals(decimals.arrow()),
     )
 
 
-def entries_of(readers: Sequence[Reader]) -> list[Values]:
-    """Return the values of each dictionary."""
-    dictionaries = [reader.dictionary for reader in readers if reader.dictionary is not None]
-    return [dictionary.arrow() if dictionary.numeric is None else dictionary.numeric for dictionary in dictionaries]
+def _coalesced_numbers(readers: Sequence[Reader], sizes: Sequence[int]) -> CoalescedColumn:
+    """Concatenate a single-value BIG_DECIMAL column that has no dictionary in some of the segments."""
+    nulls = [nulls_of(reader, size) for reader, size in zip(readers, sizes, strict=True)]
+    return CoalescedColumn(
+        type=TypeName.BIG_DECIMAL,
+        multi_value=False,
+        dictionary=None,
+        nulls=_null_words(concat_nulls(nulls, sizes)),
+        zones=None,
+        runs=None,
+        ids_or_values=None,
+        value_offsets=None,
+        bounds=None,
+        decimals=coalesce_decimals(readers),
+    )
 
 
-def _values(reader: Reader) -> Any:
-    """Return all values of a column that has no dictionary in some of the segments."""
-    dictionary = reader.dictionary
-    if dictionary is None:
-        return reader.strings() if reader.type in _TEXT else reader.values()
-    if dictionary.numeric is not None:
-        return dictionary.numeric[reader.dict_ids()]
-    return dictionary.arrow().take(pa.array(reader.dict_ids()))
-
-
-_TEXT = frozenset({TypeName.STRING, TypeName.JSON, TypeName.BYTES, TypeName.BIG_DECIMAL})
-
-
-def _concat_nulls(readers: Sequence[Reader], sizes: Sequence[int]) -> NDArray[np.uint64] | None:
-    parts = [
-        None if reader.nulls is None else np.unpackbits(reader.nulls.view(np.uint8), bitorder="little", count=size)
-        for reader, size in zip(readers, sizes, strict=True)
-    ]
-    nulls = concat_nulls([None if part is None else part.view(np.bool_) for part in parts], sizes)
+def _null_words(nulls: NDArray[np.bool_] | None) -> NDArray[np.uint64] | None:
     return None if nulls is None else read_only(null_words.words_of(nulls))
+
+
+def _bounds(data: Values, dictionary: ValueDictionary | None) -> tuple[int, int] | None:
+    """Return the least and the greatest of a column's whole numbers; None for other types."""
+    if dictionary is not None:
+        ascending = dictionary.ascending
+        return None if ascending is None or ascending.dtype.kind != "i" else (int(ascending[0]), int(ascending[-1]))
+    is_whole = isinstance(data, np.ndarray) and data.dtype.kind == "i" and len(data)
+    return (int(data.min()), int(data.max())) if is_whole else None
 
 
 def _zones(data: Array) -> ZoneMaps | None:

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 from merlot.kernels.jit import read_only
 from merlot.query.context import ExecutionContext
 from merlot.query.read.columns import SegmentColumns
-from merlot.query.shortcuts.coalesced_segments import entries_of
 from merlot.query.star_trees.documents import CodedDimension
-from merlot.segment.concat import concat_coded
+from merlot.segment.concat import Values, concat_coded, entries_of
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.dict_ids import id_dtype
 from merlot.segment.index.dictionary import ValueDictionary, of_values
@@ -256,7 +255,7 @@ def _coalesce(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> Coa
     for dimension, name in enumerate(trees[0].dimensions):
         readers = [part.reader(name) for part in parts]
         stored = [tree.ids(dimension)[:size] for tree, size in zip(trees, sizes, strict=True)]
-        coded = concat_coded(readers[0].type, entries_of(readers), stored)
+        coded = concat_coded(readers[0].type, list(map(_entries, readers)), stored)
         dictionaries.append(of_values(readers[0].type, coded.values))
         types.append(readers[0].type)
         ids.append(coded.ids.astype(np.uint32))
@@ -274,6 +273,11 @@ def _coalesce(trees: Sequence[StarTree], parts: Sequence[SegmentColumns]) -> Coa
         return CoalescedTree(grow(spec, documents), dictionaries, types, is_automatic=trees[0].is_automatic)
     except TooManyDocumentsError:
         return None
+
+
+def _entries(reader: Reader) -> Values:
+    assert reader.dictionary is not None
+    return entries_of(reader.dictionary)
 
 
 def _states(stored: StoredFunction, trees: Sequence[StarTree], sizes: Sequence[int]) -> list[pa.Array]:

@@ -69,6 +69,8 @@ _NO_OPERATORS: Final = {
     "COLLATE": "COLLATE",
     "XOR": "XOR",
 }
+_TEXTS_OF_NO_TYPE: Final = frozenset({"DATE", "TIME"})
+_COLLECTIONS: Final = frozenset({"MAP", "MULTISET"})
 _QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
 _QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
 _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "ORDER", "THEN", ")", ",", END})
@@ -428,6 +430,8 @@ class ExpressionParser(TokenReader):
             self._at += 1
             return self._call(self._text(self._at - 1))
         if following[:1] == "'" and word in TYPED_TEXTS:
+            if word in _TEXTS_OF_NO_TYPE:
+                raise UnsupportedSqlError(f"{word} '…': write TIMESTAMP '…'")
             self._at += 1
             return Cast(self._string(self._tokens[self._at]), word)
         if token[1:2] == "'":
@@ -483,6 +487,8 @@ class ExpressionParser(TokenReader):
         """`1]`"""
         self._deeper()
         indexes = self._list(self._expression)
+        if len(indexes) > 1 and isinstance(subject, Column) and subject.name.upper() in _COLLECTIONS:
+            raise UnsupportedSqlError(f"{subject.name.upper()}[…]")
         self._open -= 1
         if self._words[self._at] == ":":
             raise UnsupportedSqlError("a part of a list ([a:b])")

@@ -22,6 +22,7 @@ from merlot.sql.syntax import (
     Null,
     NullsTreated,
     Number,
+    Operation,
     Ordered,
     Paren,
     Query,
@@ -42,7 +43,11 @@ _WORDS_IN_CALLS: Final = {
     "CEIL": ("TO", "DATETRUNC"),
     "CEILING": ("TO", "DATETRUNC"),
     "OVERLAY": ("PLACING", "CONCAT and SUBSTR"),
-    "POSITION": ("IN", "STRPOS"),
+    "CONVERT": ("USING", "the text itself"),
+    "TRANSLATE": ("USING", "the text itself"),
+    "GROUP_CONCAT": ("SEPARATOR", "LISTAGG"),
+    "SAFE_CAST": ("AS", "CAST"),
+    **dict.fromkeys(("JSON_VALUE", "JSON_QUERY", "JSON_EXISTS"), ("RETURNING", "JSON_EXTRACT_SCALAR")),
 }
 """Functions that SQL calls with a keyword between the arguments, which is refused, and what to write instead."""
 _MOST_WORDS_BEFORE: Final = 100
@@ -275,6 +280,20 @@ class FormParser(ExpressionParser):
             args += [*([Number("1")] if len(args) == 1 else []), self._value()]
         return Call(name, args, token=token)
 
+    def _position(self) -> Node:
+        """Read `POSITION(a IN b)` as `(STRPOS(b, a) + 1)`, since STRPOS counts from 0; other arguments stay a call."""
+        name, token = self._text(self._at - 1), self._number_of(self._at - 1)
+        return self._call_ends(self._within(lambda: self._position_arguments(name, token)))
+
+    def _position_arguments(self, name: str, token: int) -> Node:
+        wanted = self._value()
+        if not self._takes("IN"):
+            return Call(name, [wanted, *(self._list(self._expression) if self._takes(",") else ())], token=token)
+        place = Call("STRPOS", [self._value(), wanted], token=token)
+        if self._words[self._at] == "FROM":
+            raise UnsupportedSqlError("POSITION(… IN … FROM …): write STRPOS")
+        return Paren(Operation("plus", place, Number("1")))
+
     def _exists(self) -> Node:
         return Exists(self._within(self._query_of_exists))
 
@@ -341,6 +360,7 @@ _FORMS: Final[dict[str, Callable[[FormParser], Node]]] = {
     "EXTRACT": FormParser._extract,
     "TRIM": FormParser._trim,
     "SUBSTRING": FormParser._substring,
+    "POSITION": FormParser._position,
     "EXISTS": FormParser._exists,
     "INTERVAL": FormParser._interval,
     "ARRAY": FormParser._array,

@@ -26,8 +26,8 @@ MAX_TREE_DEPTH: Final = 100
 _STATEMENT_WORDS: Final = frozenset(
     {
         *("ALTER", "ANALYZE", "ATTACH", "BEGIN", "CALL", "COMMIT", "COPY", "CREATE", "DELETE", "DESCRIBE", "DROP"),
-        *("GRANT", "INSERT", "LOAD", "MERGE", "REFRESH", "REPLACE", "REVOKE", "ROLLBACK", "SHOW", "TRUNCATE"),
-        *("UPDATE", "USE"),
+        *("GRANT", "INSERT", "LOAD", "MERGE", "REFRESH", "REPLACE", "REVOKE", "ROLLBACK", "SHOW", "TABLE"),
+        *("TRUNCATE", "UPDATE", "USE"),
     }
 )
 _QUERY_WORDS: Final = frozenset({"SELECT", "(", "WITH", "VALUES"})
@@ -113,6 +113,9 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
     except UnsupportedSqlError as error:
         parser.show_feature(error)
         raise
+    except SqlParseError as error:
+        parser.refuse_construct()
+        raise error
     except RecursionError as error:
         raise SqlParseError("query is nested too deeply") from error
     if len(text_tokens.tokens) > MAX_TREE_DEPTH:
@@ -243,7 +246,9 @@ class _StatementTokens:
     def _check_start(self) -> None:
         first = self.words[0]
         if first in _STATEMENT_WORDS:
-            raise UnsupportedSqlError(first)
+            error = UnsupportedSqlError(first)
+            error.excerpt = excerpt(self.sql, self._place(0))
+            raise error
         if first not in _QUERY_WORDS:
             raise error_at(self.sql, self._place(0), "expected SELECT")
 

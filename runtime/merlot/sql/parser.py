@@ -292,7 +292,7 @@ class Parser(FormParser):
         if self._words[self._at] == "(":
             relation.columns = self._names()
         if self._words[self._at] in ("TABLESAMPLE", "PIVOT", "UNPIVOT"):
-            raise UnsupportedSqlError("TABLESAMPLE" if self._words[self._at] == "TABLESAMPLE" else "PIVOT")
+            raise UnsupportedSqlError(self._words[self._at])
         return relation
 
     def _read_relation(self) -> Relation:
@@ -377,9 +377,7 @@ class Parser(FormParser):
     def _fetch(self) -> int:
         if not (self._takes("FIRST") or self._takes("NEXT")):
             raise self._error("expected FIRST or NEXT")
-        if self._words[self._at] in _ROWS:
-            raise SqlParseError(_NO_NUMBER.format("FETCH"))
-        count = self._whole_number("FETCH")
+        count = 1 if self._words[self._at] in _ROWS else self._whole_number("FETCH")
         if self._takes("PERCENT"):
             raise UnsupportedSqlError("FETCH with PERCENT or TIES")
         if not self._takes_any(_ROWS):

@@ -16,6 +16,7 @@ from merlot.sql.excerpts import error_at, excerpt
 from merlot.sql.keywords import RESERVED
 from merlot.sql.lexer import END, is_list, place_of, text_in
 from merlot.sql.syntax import Column
+from merlot.sql.unsupported_features import CONSTRUCTS
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 
 T = TypeVar("T")
@@ -105,12 +106,21 @@ class TokenReader:
         return place_of(self._sql, self._number_of(at))
 
     def show_feature(self, error: UnsupportedSqlError) -> None:
-        """Give an error that was raised here an excerpt, at the last word that is part of the feature's name."""
-        named = error.feature.partition(":")[0].replace("(", " ").split()
+        """Give an error that was raised here an excerpt: at the last word of the feature's name, or else at
+        the next token."""
+        names = error.feature.partition(":")[0].replace("(", " ").split()
+        last_words = range(self._at, max(-1, self._at - _MOST_WORDS_OF_FEATURE), -1)
+        at = next((at for at in last_words if self._words[at] in names), self._at)
+        error.excerpt = excerpt(self._sql, self._place(at))
+
+    def refuse_construct(self) -> None:
+        """Raise UnsupportedSqlError if the tokens that do not fit are a construct that has a name."""
         for at in range(self._at, max(-1, self._at - _MOST_WORDS_OF_FEATURE), -1):
-            if self._words[at] in named and self._words[at]:
-                error.excerpt = excerpt(self._sql, self._place(at))
-                return
+            for words, feature in CONSTRUCTS:
+                if self._words[at : at + len(words)] == list(words):
+                    error = UnsupportedSqlError(feature)
+                    error.excerpt = excerpt(self._sql, self._place(at))
+                    raise error
 
     def _number_of(self, at: int) -> int:
         """Return the position among the text's tokens of the token at `at`."""

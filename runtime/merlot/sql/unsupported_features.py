@@ -34,6 +34,44 @@ _NAMES: Final[dict[type[Node], str]] = {
     Distinct: "IS DISTINCT FROM",
 }
 
+CONSTRUCTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (("SIMILAR", "TO"), "SIMILAR TO: write REGEXP_LIKE"),
+    (("SIMILAR",), "SUBSTRING(… SIMILAR …): write REGEXP_EXTRACT"),
+    (("RLIKE",), "RLIKE: write REGEXP_LIKE"),
+    (("REGEXP",), "REGEXP: write REGEXP_LIKE"),
+    (("GLOB",), "GLOB: write LIKE"),
+    (("DIV",), "DIV: write INTDIV"),
+    ((":", ":"), "a::type: write CAST"),
+    (("-", ">"), "a function with ->"),
+    (("{",), "an escape in braces: write what it contains"),
+    (("GROUP", "BY", "DISTINCT"), "GROUP BY DISTINCT"),
+    (("ORDER", "BY", "ALL"), "ORDER BY ALL"),
+    (("LIMIT", "ALL"), "LIMIT ALL: write a number"),
+    (("PERCENT",), "LIMIT with PERCENT"),
+    (("WITHIN", "DISTINCT"), "WITHIN DISTINCT"),
+    (("FOR", "SYSTEM_TIME"), "FOR SYSTEM_TIME AS OF"),
+    (("MATCH_RECOGNIZE",), "MATCH_RECOGNIZE"),
+    (("OUTER", "APPLY"), "OUTER APPLY: write LEFT JOIN LATERAL"),
+    (("OVERLAPS",), "OVERLAPS"),
+    (("CONTAINS",), "CONTAINS of periods"),
+    (("PRECEDES",), "PRECEDES"),
+    (("SUCCEEDS",), "SUCCEEDS"),
+    (("MEMBER", "OF"), "MEMBER OF"),
+    (("SUBMULTISET", "OF"), "SUBMULTISET OF"),
+    (("IS", "JSON"), "IS JSON"),
+    (("IS", "NOT", "JSON"), "IS JSON"),
+    (("FORMAT", "JSON"), "FORMAT JSON"),
+    (("JSON_QUERY", "("), "JSON_QUERY: write JSON_EXTRACT_SCALAR"),
+    (("JSON_OBJECT", "("), "JSON_OBJECT"),
+    (("NEXT", "VALUE", "FOR"), "NEXT VALUE FOR"),
+    (("AT", "LOCAL"), "AT LOCAL: write TODATETIME"),
+    (("ALLOW", "PARTIAL"), "ALLOW PARTIAL"),
+    (("CONNECT", "BY"), "CONNECT BY"),
+    (("START", "WITH"), "START WITH"),
+)
+"""Words of constructs that are no part of the grammar, and the names that they are refused by. They are looked for only
+where a text does not fit, so that every word may also be a name."""
+
 
 def feature_name(node: Node) -> str:
     """Return the name of the feature that a node belongs to."""

@@ -35,7 +35,8 @@ async def test_an_answer_of_stages_tells_what_its_leaves_took(
 ) -> None:
     node = await start_with_orders(orders_manifest(), DAYS)
     await until_served(session, node)
-    answer = await ask(session, node, JOINED + " WHERE a.at < 1704153600000")
+    sql = JOINED + " WHERE a.at < 1704153600000"
+    answer = await ask(session, node, f"SET skipPlannerRules = 'KeyFilters'; {sql}")
     assert answer["exceptions"] == []
     assert answer["resultTable"]["rows"] == [[total_amount([0]), 100]]
     assert answer["numServersQueried"] == answer["numServersResponded"] == 1
@@ -45,6 +46,22 @@ async def test_an_answer_of_stages_tells_what_its_leaves_took(
     for name in ("numSegmentsQueried", "numSegmentsPrunedByBroker", "numSegmentsPrunedByServer", "totalDocs"):
         assert answer[name] == sum(one[name] for one in alone), name
     assert answer["numSegmentsPrunedByBroker"] + answer["numSegmentsPrunedByServer"] == 2
+
+
+async def test_a_leaf_is_pruned_by_the_keys_of_a_much_smaller_leaf(
+    start_with_orders: Any, session: aiohttp.ClientSession
+) -> None:
+    node = await start_with_orders(orders_manifest(), DAYS)
+    await until_served(session, node)
+    sql = JOINED + " WHERE a.at < 1704153600000"
+    answer = await ask(session, node, sql)
+    assert answer["exceptions"] == []
+    assert answer["resultTable"]["rows"] == [[total_amount([0]), 100]]
+    # Each of the two leaves reads one segment of three.
+    assert answer["numSegmentsPrunedByBroker"] + answer["numSegmentsPrunedByServer"] == 4
+    nothing = await ask(session, node, JOINED + " WHERE a.at < 0")
+    assert nothing["exceptions"] == []
+    assert nothing["resultTable"]["rows"] == [[None, 0]]
 
 
 async def test_leaves_that_ask_the_same_are_asked_once(start_with_orders: Any, session: aiohttp.ClientSession) -> None:

@@ -16,7 +16,8 @@ from merlot.broker.stages_explained import lines_of
 from merlot.errors import NotFoundError
 from merlot.query.plan.binding import fold
 from merlot.query.plan.text import text_of
-from merlot.query.stages.leaves import StageLeaf, cut
+from merlot.query.stages.key_filters import KeyFilter
+from merlot.query.stages.leaves import CutStatement, StageLeaf, cut
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql.budget import Budget
 from merlot.sql.parse import parse_statement
@@ -51,8 +52,14 @@ def told(sql: str) -> Iterator[str]:
     queries = {id_: leaf.query for id_, leaf in made.leaves.items()}
     if made.direct is None:
         yield from ("  " * depth + line for line, depth, _ in lines_of(made.statement, queries))
-    for leaf in made.leaves.values():
+    for id_, leaf in made.leaves.items():
         yield from (f"  {line}" for line in _asked(leaf))
+        yield from (f"    keys {_keys(made, one)}" for one in made.filters if one.leaf == id_)
+
+
+def _keys(made: CutStatement, one: KeyFilter) -> str:
+    source = made.leaves[one.source].query
+    return f"{one.column.name} of {source.table}.{text_of(source.select[one.position].expr)}"
 
 
 def _asked(leaf: StageLeaf) -> Iterator[str]:

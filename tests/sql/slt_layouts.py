@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -40,7 +41,8 @@ from merlot.query.plan.validity import check
 from merlot.query.stages.engine import Engine, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.engine_sql import engine_query
-from merlot.query.stages.leaves import cut
+from merlot.query.stages.key_filters import MIN_RATIO, narrowed, worthwhile
+from merlot.query.stages.leaves import CutStatement, cut
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
 from merlot.segment.partly import SegmentView
@@ -103,7 +105,7 @@ class InProcess:
         made = cut(bind_stages(statement, self._schemas))
         if made.direct is not None:
             return self._leaf(made.direct.query, is_below=True)
-        relations = {id_: relation_of(leaf, self._leaf(leaf.query, is_below=True)) for id_, leaf in made.leaves.items()}
+        relations = {id_: relation_of(made.leaves[id_], table) for id_, table in self._leaves(made).items()}
         key = (sql, _digest(relations))
         if key not in _ENGINE_ANSWERS:
             if len(_ENGINE_ANSWERS) >= MOST_KEPT:
@@ -111,6 +113,18 @@ class InProcess:
             engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
             _ENGINE_ANSWERS[key] = engine.run(engine_query(made.statement), relations)
         return _ENGINE_ANSWERS[key]
+
+    def _leaves(self, made: CutStatement) -> dict[str, ResultTable]:
+        """Leaves' answers. Each leaf is filtered by the keys of as many leaves as possible, in one order of all of them
+        or in the other, whatever their rows."""
+        ids = sorted(made.leaves, reverse=bool(len(made.leaves) + len(made.filters) & 1))
+        filters = worthwhile(made.filters, {id_: MIN_RATIO ** (number + 1) for number, id_ in enumerate(ids)})
+        tables: dict[str, ResultTable] = {}
+        for id_ in ids:
+            own, query = filters.get(id_, ()), made.leaves[id_].query
+            where = narrowed(query.where, own, [tables[one.source].columns[one.position] for one in own])
+            tables[id_] = self._leaf(replace(query, where=where), is_below=True)
+        return tables
 
     def _leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
         query = from_json(to_json(bound))

@@ -74,6 +74,16 @@ class Leaves:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
         return table
 
+    def num_docs(self, plan: PlannedQuery, table: ServedTable, asking: QueryCall) -> int:
+        """Return the docs of the sealed segments that the plan's filter does not rule out; of all segments if pruning
+        by the filter takes long."""
+        assert plan.tree is not None
+        if plan.prunes_by_functions or len(plan.where) > INLINE_FILTER_BYTES:
+            return table.snapshot.total_docs
+        routes = _select(table, plan, plan.tree.leaf, asking.number).routes
+        by_key = table.snapshot.by_key
+        return sum(by_key[key].record.total_docs for route in routes for key in route.segments)
+
     async def ask(self, plan: PlannedQuery, table: ServedTable, asking: QueryCall) -> TableAnswers:
         """Ask the servers of all segments that the plan's filter does not rule out."""
         assert plan.tree is not None

@@ -1,4 +1,6 @@
-"""Run queries of several stages: ask for all leaves at once, and let the engine compute the answer from them.
+"""Run queries of several stages: ask for the leaves, and let the engine compute the answer from them.
+
+Leaves are asked for at once, except that a much larger leaf waits for the keys of those that it is joined with.
 
 If a leaf is incomplete the query fails: a join over part of a table is no part of the answer. A limited number of
 queries run at a time, since each may fill the memory that it is allowed; the others wait.
@@ -7,10 +9,11 @@ queries run at a time, since each may fill the memory that it is allowed; the ot
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
@@ -28,8 +31,12 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
+from merlot.query.plan.nodes import refilter
+from merlot.query.plan.rewrite import rewritten
 from merlot.query.stages.engine import BATCH_ROWS, Engine, StageInterruptedError, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
+from merlot.query.stages.key_filters import KeyFilter, estimated_rows, narrowed, worthwhile
+from merlot.tree.tree_json import where_to_json
 from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError
 
@@ -72,12 +79,13 @@ class Stages:
         counted_s = compile_time.seconds()
         async with self._turn(asking.deadline):
             asked = await self._ask_all(stages, asking)
-            _add_stats(answer, asked)
-            failed = next((leaf.gathered for leaf in asked.values() if leaf.gathered.exceptions()), None)
+            answers = {id_: leaf.answers for id_, leaf in asked.items()}
+            _add_stats(answer, answers)
+            failed = next((leaf.gathered for leaf in answers.values() if leaf.gathered.exceptions()), None)
             if failed is not None:
                 answer.exceptions = failed.exceptions()
             elif plan.is_explain:
-                answer.result = explain_stages(stages, asked)
+                answer.result = explain_stages(stages, answers)
             else:
                 deadline = asking.deadline + compile_time.seconds() - counted_s
                 columns = ResultColumns(await self._run_engine(stages, asked, deadline))
@@ -102,30 +110,55 @@ class Stages:
         finally:
             self._turns.release()
 
-    async def _ask_all(self, stages: PlannedStages, asking: QueryCall) -> Mapping[str, TableAnswers]:
+    async def _ask_all(self, stages: PlannedStages, asking: QueryCall) -> Mapping[str, LeafAnswers]:
         """Ask for all leaves. All leaves of a table are answered from the same state of it."""
         for run in range(1, MAX_RUNS + 1):
             tables = {plan.table: self._leaves.table(plan.table) for plan in stages.leaves.values() if plan.table}
-            asked = await self._ask(_distinct(stages), tables, asking)
-            if run == MAX_RUNS or not any(map(self._leaves.has_moved_on, asked.values())):
+            asked = await self._ask(stages, tables, asking)
+            if run == MAX_RUNS or not any(self._leaves.has_moved_on(leaf.answers) for leaf in asked.values()):
                 break
-        return {id_: asked[plan.query, plan.where] for id_, plan in stages.leaves.items()}
+        return asked
 
     async def _ask(
-        self, plans: Mapping[_LeafKey, PlannedQuery], tables: Mapping[Any, ServedTable], asking: QueryCall
-    ) -> dict[_LeafKey, TableAnswers]:
-        tasks = {
-            key: asyncio.create_task(self._leaves.ask(plan, tables[plan.table], asking)) for key, plan in plans.items()
-        }
+        self, stages: PlannedStages, tables: Mapping[Any, ServedTable], asking: QueryCall
+    ) -> dict[str, LeafAnswers]:
+        waits = self._filters(stages, tables, asking)
+        tasks: dict[_LeafKey, asyncio.Task[LeafAnswers]] = {}
+
+        async def ask(plan: PlannedQuery, filters: Sequence[KeyFilter]) -> LeafAnswers:
+            if filters:
+                sources = [await tasks[_key(stages.leaves[key_filter.source])] for key_filter in filters]
+                plan = await asyncio.to_thread(_narrowed, plan, filters, sources)
+            return LeafAnswers(plan, await self._leaves.ask(plan, tables[plan.table], asking))
+
+        for id_, plan in stages.leaves.items():
+            if _key(plan) not in tasks:
+                tasks[_key(plan)] = asyncio.create_task(ask(plan, waits.get(id_, ())))
         try:
             await asyncio.gather(*tasks.values())
         finally:
             for task in tasks.values():
                 task.cancel()
-        return {key: task.result() for key, task in tasks.items()}
+        return {id_: tasks[_key(plan)].result() for id_, plan in stages.leaves.items()}
+
+    def _filters(
+        self, stages: PlannedStages, tables: Mapping[Any, ServedTable], asking: QueryCall
+    ) -> Mapping[str, Sequence[KeyFilter]]:
+        """Return the filters by keys of other leaves for which leaves wait. A leaf that is asked once for several
+        relations has none: each of them may need other rows."""
+        if not stages.bound.filters or stages.bound.statement.explain:
+            return {}
+        keys = Counter(map(_key, stages.leaves.values()))
+        filters = [key_filter for key_filter in stages.bound.filters if keys[_key(stages.leaves[key_filter.leaf])] == 1]
+        rows = {
+            id_: estimated_rows(self._leaves.num_docs(plan, tables[plan.table], asking), plan.tree.leaf.filter)
+            for id_, plan in stages.leaves.items()
+            if plan.tree is not None
+        }
+        return worthwhile(filters, rows)
 
     async def _run_engine(
-        self, stages: PlannedStages, asked: Mapping[str, TableAnswers], deadline: float
+        self, stages: PlannedStages, asked: Mapping[str, LeafAnswers], deadline: float
     ) -> ResultTable:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
@@ -151,11 +184,26 @@ _LeafKey = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
+class LeafAnswers:
+    """Answers to a leaf, and the plan that was asked: it may have filters by the keys of other leaves."""
+
+    plan: PlannedQuery
+    answers: TableAnswers
+
+    def reduced(self) -> ResultTable:
+        """Return the whole answer."""
+        assert self.plan.tree is not None
+        table, partials = self.answers.table, self.answers.gathered.partials
+        max_groups = table.spec.limits.max_groups
+        return reduce(self.plan.tree, partials, table.schema, max_groups=max_groups, nothing_is_null=True)
+
+
+@dataclass(frozen=True, slots=True)
 class _EngineRun:
     """The engine's work, which runs in a thread."""
 
     stages: PlannedStages
-    asked: Mapping[str, TableAnswers]
+    asked: Mapping[str, LeafAnswers]
     max_bytes: int
 
     def run(self, engine: Engine) -> ResultTable:
@@ -168,10 +216,9 @@ class _EngineRun:
         relations: dict[str, pa.Table] = {}
         num_bytes = 0
         for id_, asked in self.asked.items():
-            plan = self.stages.leaves[id_]
-            key = plan.query, plan.where
+            key = _key(asked.plan)
             if key not in results:
-                results[key] = _reduced(plan, asked)
+                results[key] = asked.reduced()
                 leaf_bytes = sum(column.nbytes for column in results[key].columns)
                 account.current().hold("leaves of stages", leaf_bytes)
                 num_bytes += leaf_bytes
@@ -180,13 +227,6 @@ class _EngineRun:
                     raise LimitExceededError(text)
             relations[id_] = relation_of(self.stages.bound.leaves[id_], results[key])
         return engine.run(self.stages.bound.engine, relations)
-
-
-def _reduced(plan: PlannedQuery, asked: TableAnswers) -> ResultTable:
-    assert plan.tree is not None
-    table, partials = asked.table, asked.gathered.partials
-    max_groups = table.spec.limits.max_groups
-    return reduce(plan.tree, partials, table.schema, max_groups=max_groups, nothing_is_null=True)
 
 
 def _rows(columns: ResultColumns, is_late: Callable[[], bool]) -> ResultRows:
@@ -199,9 +239,23 @@ def _rows(columns: ResultColumns, is_late: Callable[[], bool]) -> ResultRows:
     return ResultRows(columns.column_names, columns.column_types, rows)
 
 
-def _distinct(stages: PlannedStages) -> Mapping[_LeafKey, PlannedQuery]:
-    """Return the leaves to ask for: leaves with the same query and filter are asked once."""
-    return {(plan.query, plan.where): plan for plan in stages.leaves.values()}
+def _key(plan: PlannedQuery) -> _LeafKey:
+    """Return the leaf's key: leaves with the same query and filter are asked once."""
+    return plan.query, plan.where
+
+
+def _narrowed(plan: PlannedQuery, filters: Sequence[KeyFilter], sources: Sequence[LeafAnswers]) -> PlannedQuery:
+    """Return a leaf's plan with filters by the keys of other leaves. The plan stays if one of those failed, since the
+    query then fails too."""
+    assert plan.tree is not None
+    if any(source.answers.gathered.exceptions() for source in sources):
+        return plan
+    with account.Working():
+        keys = [
+            source.reduced().columns[key_filter.position] for key_filter, source in zip(filters, sources, strict=True)
+        ]
+        where = rewritten(narrowed(plan.tree.leaf.filter, filters, keys))
+    return replace(plan, tree=refilter(plan.tree, where), where=where_to_json(where))
 
 
 def _add_stats(answer: BrokerAnswer, asked: Mapping[str, TableAnswers]) -> None:

@@ -11,6 +11,7 @@ from merlot.functions.instants import Moment
 from merlot.ids import raw_name
 from merlot.query.plan.binding import folding
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
+from merlot.query.stages.key_filters import KeyFilter
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.spec.schema import TableSchema
@@ -38,6 +39,8 @@ class BoundStages:
     """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
     """The leaf that answers the statement without the engine; None if the engine is needed."""
+    filters: tuple[KeyFilter, ...] = ()
+    """Filters of leaves by the keys of others, which hold if those are asked first."""
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:
@@ -76,4 +79,5 @@ def bind_stages(
         tables=tables,
         rewrites=staged.rewrites,
         direct=staged.direct,
+        filters=staged.filters,
     )

@@ -22,6 +22,7 @@ from merlot.query.stages.conjuncts import (
 )
 from merlot.query.stages.direct import DIRECT, direct_query
 from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
+from merlot.query.stages.key_filters import KEY_FILTERS, KeyFilter, key_filters
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
 from merlot.query.stages.rewrites.rules import RULES, RewriteResult, rewritten, skipped_rules
 from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
@@ -46,7 +47,7 @@ from merlot.tree.relations import (
 )
 from merlot.tree.types import LONG, SqlType
 
-RULE_NAMES: Final = (*(rule.name for rule in RULES), DIRECT)
+RULE_NAMES: Final = (*(rule.name for rule in RULES), KEY_FILTERS, DIRECT)
 """Names that `skipPlannerRules` may list."""
 
 
@@ -71,6 +72,8 @@ class CutStatement:
     """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
     """Leaf that answers the whole statement, if there is one. It is then the only one of `leaves`."""
+    filters: tuple[KeyFilter, ...] = ()
+    """Filters of leaves by the keys of others, which hold if those are asked first."""
 
 
 def cut(statement: Statement) -> CutStatement:
@@ -128,7 +131,11 @@ class _Cutter:
         }
         leaves = {id_: self._leaf(id_, wanted) for id_, wanted in self._wanted.items()}
         above = map_statement(rest, lambda expr: substituted(expr, lambda part: self._brought(part, brought)))
-        return CutStatement(above, leaves, self._rewrites)
+        if KEY_FILTERS.lower() in skipped_rules(self._statement):
+            return CutStatement(above, leaves, self._rewrites)
+        filters = key_filters(above, {id_: leaf.query for id_, leaf in leaves.items()})
+        rules = (*self._rewrites.rules, KEY_FILTERS) if filters else self._rewrites.rules
+        return CutStatement(above, leaves, replace(self._rewrites, rules=rules), filters=filters)
 
     def _brought(self, expr: Expr, brought: Mapping[Expr, Column]) -> Expr | None:
         """Return the leaf's column that replaces an expression; None if the leaf has no such column."""

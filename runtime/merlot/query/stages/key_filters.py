@@ -1,0 +1,172 @@
+"""Filters of leaves by the join keys of other leaves (semi-join reduction).
+
+Where `a.k = b.k` must hold, the rows of `b` whose key no row of `a` has are of no use. So the smaller leaf is asked
+first, and its keys filter the other one: servers prune segments by them, and ship only rows that may join. Pure.
+
+A condition implies such a filter wherever a condition on that relation alone could be pushed (`conjuncts.reachable`).
+The other side may be any leaf, also one of an outer query: its column holds values of the leaf's answer, or NULL, which
+equals nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from merlot.query.stages.conjuncts import all_of, conjuncts, reachable, reachable_by_condition
+from merlot.tree.literals import INT_MAX
+from merlot.tree.nodes import FALSE, TRUE, BoundQuery, Call, Column, Expr, Literal
+from merlot.tree.relations import (
+    Block,
+    Join,
+    Relation,
+    Slot,
+    Statement,
+    Subquery,
+    SubqueryKind,
+    queries_in,
+)
+from merlot.tree.types import BOOLEAN
+from merlot.values.types import TypeName
+
+KEY_FILTERS: Final = "KeyFilters"
+"""Name of this rewriting among the rules."""
+MAX_KEYS: Final = 256
+"""Most keys in a filter. Of more keys, only the least and the largest are asked for. A thousand keys took 40 ms over
+twelve segments, more than the rows that they saved (EXISTS over 120,000 rows)."""
+MIN_RATIO: Final = 4
+"""Least ratio of estimated rows of two leaves at which the larger one waits for the keys of the smaller one."""
+FILTERED: Final = 8
+"""Ratio of rows to rows that pass a filter, as long as nothing better is known."""
+_NUMBERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
+_KEYS: Final = _NUMBERS | {TypeName.STRING}
+"""Types whose values are equal in a filter of a leaf exactly if the engine joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Filter of a leaf that holds for all of its rows that the statement needs."""
+
+    leaf: str
+    """Id of the leaf that is filtered."""
+    column: Column
+    """Column of the leaf's table."""
+    source: str
+    """Id of the leaf that has the keys."""
+    position: int
+    """Position of the keys among the columns of the source's answer."""
+
+
+def key_filters(statement: Statement, queries: Mapping[str, BoundQuery]) -> tuple[KeyFilter, ...]:
+    """Return the filters that a statement over leaves implies. `queries`: queries of the leaves, by id."""
+    blocks = (query for query in queries_in(statement) if isinstance(query, Block))
+    return tuple(dict.fromkeys(implied for block in blocks for implied in _of_block(block, queries)))
+
+
+def worthwhile(filters: Sequence[KeyFilter], num_rows: Mapping[str, int]) -> Mapping[str, tuple[KeyFilter, ...]]:
+    """Return the filters for which a leaf should wait, by leaf. `num_rows`: estimated rows of leaves. No two leaves
+    wait for each other: the source of a filter has fewer rows than the leaf."""
+    chosen: dict[str, tuple[KeyFilter, ...]] = {}
+    for key_filter in filters:
+        leaf = key_filter.leaf
+        if max(num_rows[key_filter.source], 1) * MIN_RATIO <= num_rows[leaf]:
+            chosen[leaf] = (*chosen.get(leaf, ()), key_filter)
+    return chosen
+
+
+def estimated_rows(num_docs: int, where: Expr | None) -> int:
+    """Return the estimated rows of a leaf whose segments, after pruning, have `num_docs` rows."""
+    return num_docs if where is None else num_docs // FILTERED
+
+
+def narrowed(where: Expr | None, filters: Sequence[KeyFilter], keys: Sequence[pa.Array]) -> Expr | None:
+    """Return a leaf's WHERE with filters added. `keys`: for each filter, the column at its position in the source's
+    answer, in any order, with duplicates and nulls."""
+    parts = conjuncts(where)
+    for key_filter, values in zip(filters, keys, strict=True):
+        parts += conjuncts(_condition(key_filter.column, values))
+    return all_of(parts)
+
+
+def _condition(column: Column, values: pa.Array) -> Expr | None:
+    """Return the condition that a column has one of the values; a weaker condition, or None, if there are too many."""
+    distinct = pc.drop_null(pc.unique(values))
+    if len(distinct) > MAX_KEYS:
+        if column.type.base not in _NUMBERS:
+            return None
+        bounds = pc.min_max(distinct).as_py()
+        literals = [Literal(bounds[name], column.type) for name in ("min", "max")]
+        return Call("between", (column, *literals), BOOLEAN)
+    literals = [Literal(value, column.type) for value in sorted(distinct.to_pylist())]
+    if not literals:
+        return FALSE
+    return Call("in" if len(literals) > 1 else "equals", (column, *literals), BOOLEAN)
+
+
+def _of_block(block: Block, queries: Mapping[str, BoundQuery]) -> Iterator[KeyFilter]:
+    for part in conjuncts(block.where):
+        yield from _of_part(part, reachable(block.source), block.slots, queries)
+    yield from _of_joins(block.source, block.slots, queries)
+
+
+def _of_joins(
+    relation: Relation | None, slots: Mapping[str, Slot], queries: Mapping[str, BoundQuery]
+) -> Iterator[KeyFilter]:
+    if not isinstance(relation, Join):
+        return
+    yield from _of_joins(relation.left, slots, queries)
+    yield from _of_joins(relation.right, slots, queries)
+    for part in conjuncts(relation.condition):
+        yield from _of_part(part, reachable_by_condition(relation), slots, queries)
+
+
+def _of_part(
+    part: Expr, scans: frozenset[str], slots: Mapping[str, Slot], queries: Mapping[str, BoundQuery]
+) -> Iterator[KeyFilter]:
+    """Yield the filters that follow from a condition that must hold. `scans`: leaves that filters may be pushed to."""
+    for left, right in _equal(part, slots):
+        for filtered, keys in ((left, right), (right, left)):
+            leaf, source = _position(filtered, queries), _position(keys, queries)
+            if leaf is None or source is None or leaf[0] not in scans or leaf[0] == source[0]:
+                continue
+            query = queries[leaf[0]]
+            column = query.select[leaf[1]].expr
+            if isinstance(column, Column) and column.type == keys.type and _is_plain(query):
+                yield KeyFilter(leaf[0], column, *source)
+
+
+def _equal(part: Expr, slots: Mapping[str, Slot]) -> Iterator[tuple[Column, Column]]:
+    """Yield the pairs of columns that are equal where a condition holds."""
+    for left, right in _compared(part, slots):
+        is_key = left.type == right.type and left.type.base in _KEYS and not left.type.is_array
+        if is_key and isinstance(left, Column) and isinstance(right, Column):
+            yield left, right
+
+
+def _compared(part: Expr, slots: Mapping[str, Slot]) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the pairs of expressions that are equal where a condition holds."""
+    if isinstance(part, Call) and part.function == "equals" and part.args[1] == TRUE:
+        part = part.args[0]
+    slot = slots.get(part.name) if isinstance(part, Column) else None
+    if isinstance(slot, Subquery) and slot.kind is SubqueryKind.IN:
+        yield from zip(slot.operands, (output.expr for output in slot.query.outputs), strict=True)
+    elif isinstance(part, Call) and part.function == "equals":
+        yield part.args[0], part.args[1]
+
+
+def _position(column: Column, queries: Mapping[str, BoundQuery]) -> tuple[str, int] | None:
+    """Return a column's leaf, and its position there; None if it belongs to no leaf."""
+    id_, _, position = column.name.partition(".c")
+    return (id_, int(position)) if id_ in queries and position else None
+
+
+def _is_plain(query: BoundQuery) -> bool:
+    """Return whether a leaf's answer has a row for each row that passes its filter."""
+    has_aggregates = query.group_by or any(
+        not isinstance(output.expr, Column | Call | Literal) for output in query.select
+    )
+    return not has_aggregates and not query.distinct and query.limit == INT_MAX

@@ -12,7 +12,7 @@ from slt_oracle import Oracle
 from stage_generator import StageGenerator
 from tests.budget import count, seed
 
-NUMBER = count("MERLOT_RANDOM_STAGES", quick=30, every=200, fuzz=5000)
+NUMBER = count("MERLOT_RANDOM_STAGES", quick=15, every=200, fuzz=5000)
 
 
 @pytest.fixture(scope="module")

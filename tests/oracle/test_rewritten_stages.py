@@ -23,8 +23,8 @@ from tests.budget import count, seed
 from merlot.query.stages.leaves import RULE_NAMES, cut
 from merlot.sql.parse import parse_statement
 
-NUMBER = count("MERLOT_REWRITTEN", quick=30, every=300)
-PLANS = count("MERLOT_REWRITTEN_PLANS", quick=30, every=300, fuzz=20_000)
+NUMBER = count("MERLOT_REWRITTEN", quick=12, every=300)
+PLANS = count("MERLOT_REWRITTEN_PLANS", quick=15, every=300, fuzz=20_000)
 SEED = seed(3)
 USED = [dataset for dataset in datasets() if dataset.name in ("things", "edges")]
 STAGED = "SET useMultistageEngine = true; "

@@ -20,7 +20,7 @@ from tests.bench.clickbench import literals
 from tests.bench.clickbench_queries import Query
 
 SEED = budget.seed()
-ROWS = 20_000
+ROWS = budget.count("MERLOT_CLICKBENCH_ROWS", quick=6_000, every=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from tests import budget
 
 PROGRAM = Path(__file__).with_name("forged_segments.py")
-NUM_FILES = budget.count("MERLOT_FORGERIES", quick=30, every=500, fuzz=5000)
+NUM_FILES = budget.count("MERLOT_FORGERIES", quick=12, every=500, fuzz=5000)
 PATIENCE_S = 1_800 + NUM_FILES
 
 

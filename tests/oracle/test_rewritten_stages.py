@@ -12,7 +12,7 @@ import pytest
 from null_generator import NullGenerator
 from rewrite_generator import FORMS, ONE_LEAF, RewriteGenerator, with_subqueries
 from slt_answers import first_difference, normalize, sort_rows
-from slt_data import datasets
+from slt_data import edges, things
 from slt_layouts import InProcess, twelve_segments
 from slt_oracle import Oracle
 from slt_stages import bind_stages
@@ -26,7 +26,7 @@ from merlot.sql.parse import parse_statement
 NUMBER = count("MERLOT_REWRITTEN", quick=12, every=300)
 PLANS = count("MERLOT_REWRITTEN_PLANS", quick=15, every=300, fuzz=20_000)
 SEED = seed(3)
-USED = [dataset for dataset in datasets() if dataset.name in ("things", "edges")]
+USED = [things(), edges()]
 STAGED = "SET useMultistageEngine = true; "
 
 

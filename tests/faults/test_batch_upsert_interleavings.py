@@ -37,7 +37,10 @@ from merlot.wire.client import TcpChannel
 from merlot.wire.messages import ServerRequest
 from merlot_spark.zookeeper import ZooKeeper
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow("test_upsert_interleavings has the same replicas; test_batch_index pushes to one in this process"),
+]
 
 NUM_TABLES = count("MERLOT_INTERLEAVINGS", quick=1, every=1, fuzz=20)
 NUM_STEPS = count("MERLOT_INTERLEAVED", quick=3, every=8, fuzz=25)

@@ -24,7 +24,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_FAULTS = count("MERLOT_HYBRID_FAULTS", quick=4, every=8, fuzz=100)
+NUM_FAULTS = count("MERLOT_HYBRID_FAULTS", quick=2, every=8, fuzz=100)
 TOTALS = "SELECT count(*), count(DISTINCT id) FROM orders"
 PER_DAY = 100
 

@@ -230,6 +230,7 @@ def test_tables_that_are_applied_while_no_controller_runs_are_not_answered_with_
                 life.is_whole()
 
 
+@pytest.mark.slow("a node loses the same; test_losses has the controller's side, test_directory the broker's")
 def test_roles_whose_zookeeper_loses_its_data_lose_no_row(tmp_path: Path) -> None:
     with ZooKeeper(tmp_path / "zookeeper", max_session_ms=SESSION_MS) as zookeeper:
         ensemble = Ensemble(tmp_path, zookeeper)

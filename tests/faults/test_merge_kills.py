@@ -37,7 +37,7 @@ from merlot.testing.sample import ORDERS
 
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
 FAULTS = list(Fault)
-NUM_MOMENTS = count("MERLOT_KILLS", quick=4, every=8, fuzz=200)
+NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=8, fuzz=200)
 """Of a task that meet a fault."""
 
 

@@ -16,7 +16,7 @@ from tests.faults.lives import Life
 from merlot.testing.events import EventFiles
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 
-NUM_RESTARTS = count("MERLOT_PROCESS_RESTARTS", quick=4, every=40, fuzz=1000)
+NUM_RESTARTS = count("MERLOT_PROCESS_RESTARTS", quick=2, every=40, fuzz=1000)
 BROKER_SHARE = 0.8
 MOST_DAYS = 60
 """Days are published until there are so many; the stream goes on."""

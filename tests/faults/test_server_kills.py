@@ -15,7 +15,7 @@ from merlot.testing.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 
-NUM_KILLS = count("MERLOT_KILLS", quick=3, every=8, fuzz=200)
+NUM_KILLS = count("MERLOT_KILLS", quick=2, every=8, fuzz=200)
 BOTH_SHARE = 0.2
 """Of the kills but the first: the other replica dies too before the first is back."""
 
@@ -83,6 +83,7 @@ async def test_a_frozen_server_costs_time_and_no_rows(
     assert load.tally.wrong == []
 
 
+@pytest.mark.slow("test_drains drains, stops and restarts each server while queries run")
 async def test_a_drained_server_fails_no_query(cluster: ClusterProcesses, cases: Mapping[str, list[list[Any]]]) -> None:
     async with QueryLoad(cluster.broker.url, cases) as load:
         for server in cluster.servers:

@@ -43,7 +43,7 @@ from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster
 
-NUM_FAULTS = count("MERLOT_STREAM_FAULTS", quick=6, every=25, fuzz=500)
+NUM_FAULTS = count("MERLOT_STREAM_FAULTS", quick=4, every=25, fuzz=500)
 NUM_BROKERS = 3 if NUM_FAULTS >= 100 else 1
 """Of Kafka. Three take a while to start; only of three does one lead what another one did."""
 

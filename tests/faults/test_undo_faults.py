@@ -31,7 +31,7 @@ from merlot.testing.merges import ENTRY, MergeBench
 from merlot.testing.sample import ORDERS, START_MS
 from merlot.values.periods import DAY_MS
 
-NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=5, fuzz=100)
+NUM_MOMENTS = count("MERLOT_KILLS", quick=1, every=5, fuzz=100)
 """Of each kind, at which each case is met."""
 WHOLE: dict[str, Any] = {}
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}

@@ -44,7 +44,7 @@ from merlot_spark.zookeeper import ZooKeeper
 pytestmark = pytest.mark.cluster
 
 NUM_TABLES = count("MERLOT_INTERLEAVINGS", quick=1, every=1, fuzz=20)
-NUM_STEPS = count("MERLOT_INTERLEAVED", quick=5, every=10, fuzz=25)
+NUM_STEPS = count("MERLOT_INTERLEAVED", quick=3, every=10, fuzz=25)
 NUM_SERVERS = 3
 IS_COMPACTED = NUM_STEPS > 10
 """A minion more, and segments that are rewritten all the while: of longer runs only."""

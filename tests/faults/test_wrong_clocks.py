@@ -21,7 +21,7 @@ from merlot.testing.patience import wait_until
 from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
-NUM_JUMPS = count("MERLOT_JUMPS", quick=2, every=30, fuzz=200)
+NUM_JUMPS = count("MERLOT_JUMPS", quick=1, every=30, fuzz=200)
 LONGEST_S = count("MERLOT_JUMP_S", quick=2, every=5, fuzz=60)
 """How long a clock is wrong at most."""
 NOTICED_S = 1.0

@@ -109,7 +109,13 @@ async def silent(zookeeper: ZooKeeper, how: str) -> AsyncIterator[None]:
 
 
 @pytest.mark.timeout(600 + 2 * SILENCE_S)
-@pytest.mark.parametrize(("how", "day"), [("frozen", 10), ("killed", 20)])
+@pytest.mark.parametrize(
+    ("how", "day"),
+    [
+        ("frozen", 10),
+        pytest.param("killed", 20, marks=pytest.mark.slow("a frozen one loses the same sessions")),
+    ],
+)
 async def test_queries_go_on_while_zookeeper_is_silent_and_the_broker_catches_up(
     cluster: ClusterProcesses, zookeeper_to_hurt: ZooKeeper, cases: Mapping[str, list[list[Any]]], how: str, day: int
 ) -> None:

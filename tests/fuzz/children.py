@@ -19,7 +19,9 @@ KILL_S = 30
 
 def in_child(work: Callable[..., None], *args: Any) -> None:
     """Run it in a process of its own; AssertionError if that ends otherwise than by returning."""
-    child = multiprocessing.get_context("spawn").Process(target=work, args=args, daemon=True)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([work.__module__])  # later children find most of what they import there
+    child = context.Process(target=work, args=args, daemon=True)
     child.start()
     child.join()
     assert child.exitcode == 0, f"child ended with {child.exitcode}"

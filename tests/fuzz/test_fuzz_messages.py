@@ -132,9 +132,9 @@ def rows_of(path: Path, name: str, data: bytes) -> int | None:
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_spoiled_messages_are_rows_or_counted(name: str) -> None:
-    in_child(decode_all, name, budget.count("MERLOT_FUZZ_MESSAGES", quick=1_000, every=20_000, fuzz=250_000))
+    in_child(decode_all, name, budget.count("MERLOT_FUZZ_MESSAGES", quick=300, every=20_000, fuzz=250_000))
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_spoiled_files_are_rows_or_refused(name: str) -> None:
-    in_child(read_all, name, budget.count("MERLOT_FUZZ_FILES", quick=300, every=5_000, fuzz=100_000))
+    in_child(read_all, name, budget.count("MERLOT_FUZZ_FILES", quick=100, every=5_000, fuzz=100_000))

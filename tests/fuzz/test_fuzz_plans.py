@@ -211,4 +211,4 @@ def answer_all(count: int) -> None:
 
 
 def test_spoiled_plans_are_answered_or_refused() -> None:
-    in_child(answer_all, budget.count("MERLOT_FUZZ_PLANS", quick=200, every=5_000, fuzz=100_000))
+    in_child(answer_all, budget.count("MERLOT_FUZZ_PLANS", quick=80, every=5_000, fuzz=100_000))

@@ -73,7 +73,7 @@ def _rendered(helm: Path, values: str, arguments: tuple[str, ...]) -> subprocess
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    return [one for one in yaml.safe_load_all(text) if one]
+    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
 
 
 def test_lint(helm: Path) -> None:

@@ -23,7 +23,13 @@ BATCH = {"name": "all", "sourceUri": "s3://bucket/*.parquet", "format": "PARQUET
 NEVER = {"secrets", "nodes", "pods/exec", "serviceaccounts/token", "clusterroles", "roles"}
 
 
-@pytest.fixture(params=["namespaced", "cluster-wide"])
+CLUSTER_WIDE = pytest.param(
+    "cluster-wide",
+    marks=pytest.mark.slow("test_chart compares these rights with those used; test_chart_values uses them"),
+)
+
+
+@pytest.fixture(params=["namespaced", CLUSTER_WIDE])
 def granted(request: pytest.FixtureRequest, helm: Path, api: Api) -> Iterator[str]:
     """The chart's rights are there, and nothing else of it; token of the operator's account."""
     values = {**STORE, "scope": {"clusterWide": request.param == "cluster-wide"}}

@@ -32,7 +32,19 @@ VALUES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", VALUES)
+OTHERS = pytest.mark.slow("test_what_is_granted_is_what_the_operator_uses has the same parts of the chart")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "as it comes",
+        "no network policies",
+        "a list, no executors",
+        "cluster-wide",
+        *(pytest.param(name, marks=OTHERS) for name in ("no executors", "a list", "cluster-wide, no executors")),
+    ],
+)
 def test_a_table_is_taken_up_with_the_rights_that_the_chart_grants(
     helm: Path, api: Api, other: Api, controller: Controller, tmp_path: Path, name: str
 ) -> None:

@@ -84,6 +84,7 @@ async def test_small_segments_become_one_while_rows_come_and_over_a_restart(boar
     await board.told(lambda told: {name: sum(one[name] for one in told) for name in counts} == counts)
 
 
+@pytest.mark.slow("the next test watches the same keys while the index follows late")
 async def test_no_answer_lacks_a_key_or_has_it_twice_while_segments_become_one(board: MergingBoard) -> None:
     await board.create(MODES["whole rows"], rows=100)
     keys = WatchedKeys(board, 1000)

@@ -20,7 +20,7 @@ from tests.sql.slt_data import Dataset
 from tests.sql.slt_layouts import Layout, twelve_segments
 
 SEED = budget.seed()
-ROWS = 20_000
+ROWS = budget.count("MERLOT_CLICKBENCH_ROWS", quick=6_000, every=20_000)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from tests import budget
 
 PROGRAM = (sys.executable, "-m", "tests.oracle.forged_segments")
 ROOT = Path(__file__).parents[2]
-NUM_FILES = budget.count("MERLOT_FORGERIES", quick=30, every=500, fuzz=5000)
+NUM_FILES = budget.count("MERLOT_FORGERIES", quick=12, every=500, fuzz=5000)
 PATIENCE_S = 1_800 + NUM_FILES
 
 

@@ -54,7 +54,7 @@ def seed(request: pytest.FixtureRequest) -> int:
 def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, seed: int, share: float) -> None:
     generator = QueryGenerator(things().rows, seed)
     problems: list[str] = []
-    for _ in rounds("MERLOT_RANDOM_QUERIES", quick=100, every=1000, share=share):
+    for _ in rounds("MERLOT_RANDOM_QUERIES", quick=40, every=1000, share=share):
         query = generator.query()
         problem = _problem(query, layout, oracle)
         if problem is not None:
@@ -68,7 +68,7 @@ def test_random_queries_have_duckdbs_answers(layout: Layout, oracle: Oracle, see
 def test_rows_where_true_false_and_null_are_all_rows(layout: Layout, seed: int, share: float) -> None:
     generator = QueryGenerator(things().rows, seed)
     total = things().rows.num_rows
-    for _ in rounds("MERLOT_RANDOM_CONDITIONS", quick=25, every=150, share=share / 4):
+    for _ in rounds("MERLOT_RANDOM_CONDITIONS", quick=10, every=150, share=share / 4):
         condition = generator.condition(3)[0]
         negated = f"NOT ({condition})"
         unknown = f"CASE WHEN {condition} THEN false WHEN {negated} THEN false ELSE true END"

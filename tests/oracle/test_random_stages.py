@@ -12,7 +12,7 @@ from tests.sql.slt_data import datasets
 from tests.sql.slt_layouts import InProcess, twelve_segments
 from tests.sql.slt_oracle import Oracle
 
-NUMBER = count("MERLOT_RANDOM_STAGES", quick=30, every=200, fuzz=5000)
+NUMBER = count("MERLOT_RANDOM_STAGES", quick=15, every=200, fuzz=5000)
 
 
 @pytest.fixture(scope="module")

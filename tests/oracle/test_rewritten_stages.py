@@ -15,7 +15,7 @@ from tests.oracle.rewrite_generator import FORMS, ONE_LEAF, RewriteGenerator, wi
 from tests.oracle.stage_generator import StageGenerator
 from tests.oracle.test_stage_nulls import _holes
 from tests.sql.slt_answers import first_difference, normalize, sort_rows
-from tests.sql.slt_data import datasets
+from tests.sql.slt_data import edges, things
 from tests.sql.slt_layouts import InProcess, twelve_segments
 from tests.sql.slt_oracle import Oracle
 from tests.sql.slt_stages import bind_stages
@@ -23,10 +23,10 @@ from tests.sql.slt_stages import bind_stages
 from merlot.query.stages.leaves import RULE_NAMES, cut
 from merlot.sql.parse import parse_statement
 
-NUMBER = count("MERLOT_REWRITTEN", quick=30, every=300)
-PLANS = count("MERLOT_REWRITTEN_PLANS", quick=30, every=300, fuzz=20_000)
+NUMBER = count("MERLOT_REWRITTEN", quick=12, every=300)
+PLANS = count("MERLOT_REWRITTEN_PLANS", quick=15, every=300, fuzz=20_000)
 SEED = seed(3)
-USED = [dataset for dataset in datasets() if dataset.name in ("things", "edges")]
+USED = [things(), edges()]
 STAGED = "SET useMultistageEngine = true; "
 
 

@@ -28,7 +28,7 @@ def test_wide_keys_have_duckdbs_groups(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(coalesced_segments, "MIN_SEGMENTS", 1)
     seed = budget.seed()
     generator = random.Random(seed)
-    for number in rounds("MERLOT_WIDE_TABLES", quick=8, every=40):
+    for number in rounds("MERLOT_WIDE_TABLES", quick=3, every=40):
         folder = tmp_path / str(number)
         folder.mkdir()
         problem = _problem_of_a_table(random_table(generator), folder, generator)

@@ -51,7 +51,7 @@ def layout(
 
 def test_queries_over_many_rows_have_duckdbs_answers(layout: Layout, table: WildTable, oracle: Oracle) -> None:
     generator = WildGenerator(table, random.Random(_SEED), nulled=False)
-    for _ in rounds("MERLOT_WILD_LARGE_QUERIES", quick=20, every=100, share=0.1):
+    for _ in rounds("MERLOT_WILD_LARGE_QUERIES", quick=8, every=100, share=0.1):
         query = generator.query()
         answer = layout.query(query.sql)
         got = normalize(answer.rows, answer.types)
@@ -63,7 +63,7 @@ def test_queries_over_many_rows_have_duckdbs_answers(layout: Layout, table: Wild
 
 def test_groups_of_many_rows_add_up_to_the_total(layout: Layout, table: WildTable) -> None:
     generator = WildGenerator(table, random.Random(_SEED), nulled=False)
-    for _ in rounds("MERLOT_WILD_LARGE_GROUPS", quick=10, every=50, share=0.05):
+    for _ in rounds("MERLOT_WILD_LARGE_GROUPS", quick=4, every=50, share=0.05):
         whole, groups = generator.groups()
         problem = total_problem(layout.query(whole), layout.query(groups).rows)
         assert problem is None, f"MERLOT_SEED={_SEED}: {problem}\n    {groups}"

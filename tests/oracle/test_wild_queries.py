@@ -27,7 +27,7 @@ from tests.sql.slt_layouts import LAYOUTS, Layout
 from tests.sql.slt_oracle import Oracle
 
 _SIZES = (1500, 70, 1, 3000, 400)
-_CHECKS_PER_TABLE = 40
+_CHECKS_PER_TABLE = 16 if budget.IS_QUICK else 40
 _MAX_PROBLEMS = 5
 _NEAR = ("one-segment", "twelve-segments", "upserted")
 _FAR = ("embedded-node",) if budget.IS_QUICK else ("embedded-node", "zookeeper-two-servers")

@@ -132,6 +132,9 @@ def test_a_part_of_a_day_takes_the_place_of_no_parts(
     assert numbers(metastore, rows_of) == list(range(NUM_ROWS))
 
 
+@pytest.mark.slow(
+    "test_publish_moments kills a job that publishes in the same way, and the tests above divide days anew"
+)
 def test_a_job_that_is_killed_while_it_divides_days_anew_leaves_the_table_as_it_is(
     spark: SparkSession, source: Path, tmp_path: Path, controller: str, metastore: SqliteMetastore, rows_of: RowsOf
 ) -> None:

@@ -29,7 +29,7 @@ from merlot.spec.table import Table
 from merlot_spark import frames, sources
 from merlot_spark.preparing import PrepareTask, TaskCounts
 
-NUM_TABLES = budget.count("MERLOT_SPARK_TABLES", quick=24, every=100)
+NUM_TABLES = budget.count("MERLOT_SPARK_TABLES", quick=10, every=100)
 
 
 def table_of(file_format: str) -> Table:

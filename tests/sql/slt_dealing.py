@@ -14,7 +14,8 @@ from tests.budget import IS_QUICK
 from tests.sql.slt_layouts import IN_PROCESS, OVER_HTTP
 from tests.sql.slt_reader import Case
 
-_NEAR, _FAR = tuple(IN_PROCESS), tuple(OVER_HTTP)
+_NEAR, _FAR = tuple(IN_PROCESS), (*OVER_HTTP, "embedded-node", "embedded-node")
+"""A quarter of the cases goes to servers over ZooKeeper, each of whose answers costs twice those of a node."""
 _STAGES = re.compile(r"\bjoin\b|\bover\b|\(\s*select\b|\bunion\b|\bexcept\b|\bintersect\b|multistage", re.IGNORECASE)
 """Recognises most queries of several stages. Starting their engine costs ten times a query of one stage."""
 

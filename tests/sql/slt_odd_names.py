@@ -10,6 +10,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,20 +60,20 @@ class RefusedError(MerlotError):
         self.code = code
 
 
+@cache
 def odd_names() -> dict[str, str]:
     """By the plain name; columns that several datasets have are called the same in each."""
     plain = dict.fromkeys(name for dataset in datasets() for name in dataset.schema.names)
     return {name: KINDS[place % len(KINDS)].format(name) for place, name in enumerate(plain)}
 
 
-ODD = odd_names()
 _WORDS_OF_SQL = frozenset({"DAY", "MONTH", "YEAR", "HOUR", "MINUTE", "REAL"})
 _POSITION = re.compile(r"(line 1, column )(\d+)( near \")?")
 
 
 def renamed(dataset: Dataset) -> Dataset:
     """The dataset under odd names."""
-    names = [ODD[name] for name in dataset.schema.names]
+    names = [odd_names()[name] for name in dataset.schema.names]
     fields = [field.model_dump(by_alias=True, exclude_none=True) for field in dataset.schema.fields]
     schema = TableSchema.model_validate(
         {"fields": [{**field, "name": name} for field, name in zip(fields, names, strict=True)]}
@@ -81,7 +82,7 @@ def renamed(dataset: Dataset) -> Dataset:
         dataset,
         schema=schema,
         rows=dataset.rows.rename_columns(names),
-        time_column=None if dataset.time_column is None else ODD[dataset.time_column],
+        time_column=None if dataset.time_column is None else odd_names()[dataset.time_column],
         indexings=tuple(renamed_indexing(one) for one in dataset.indexings),
         uneven=[],
     )
@@ -93,16 +94,17 @@ def renamed_indexing(indexing: IndexingSpec) -> IndexingSpec:
 
 
 def _renamed(value: Any) -> Any:
+    odd = odd_names()
     if isinstance(value, dict):
-        return {ODD.get(key, key): _renamed(one) for key, one in value.items()}
+        return {odd.get(key, key): _renamed(one) for key, one in value.items()}
     if isinstance(value, list):
         return [_renamed(one) for one in value]
     if not isinstance(value, str):
         return value
     if (derived := _DERIVED.fullmatch(value)) is not None:
-        return f"${ODD[derived[1]]}${derived[2]}"
+        return f"${odd[derived[1]]}${derived[2]}"
     function, separator, column = value.partition(SEPARATOR)
-    return f"{function}{separator}{ODD[column]}" if separator and column in ODD else ODD.get(value, value)
+    return f"{function}{separator}{odd[column]}" if separator and column in odd else odd.get(value, value)
 
 
 def renamed_sql(sql: str) -> str:
@@ -118,8 +120,8 @@ def _pieces(sql: str) -> Iterator[tuple[str, str]]:
         following = next((one for one in tokens[place + 1 :] if not one.isspace()), "")
         word = token.strip('"`')
         derived, name = _DERIVED.fullmatch(word), _odd(word)
-        if derived is not None and derived[1] in ODD:
-            yield token, in_sql(f"${ODD[derived[1]]}${derived[2]}")
+        if derived is not None and derived[1] in odd_names():
+            yield token, in_sql(f"${odd_names()[derived[1]]}${derived[2]}")
         elif name is not None and token[0] != "'" and (following != "(" or token != word):
             yield token, f"`{name}`" if place % 2 and "`" not in name else in_sql(name)
         else:
@@ -128,16 +130,17 @@ def _pieces(sql: str) -> Iterator[tuple[str, str]]:
 
 def _odd(word: str) -> str | None:
     """The name for a word, in its case; None if it is no column's."""
-    if word in ODD:
-        return ODD[word]
-    if word.upper() in _WORDS_OF_SQL or word.lower() not in ODD:
+    odd = odd_names()
+    if word in odd:
+        return odd[word]
+    if word.upper() in _WORDS_OF_SQL or word.lower() not in odd:
         return None
-    return re.sub("[a-z]", lambda letter: letter[0].upper(), ODD[word.lower()])
+    return re.sub("[a-z]", lambda letter: letter[0].upper(), odd[word.lower()])
 
 
 def plain_words(text: str) -> str:
     """A message in plain names."""
-    for plain, odd in sorted(ODD.items(), key=lambda pair: -len(pair[1])):
+    for plain, odd in sorted(odd_names().items(), key=lambda pair: -len(pair[1])):
         for written in (in_sql(odd), f"`{odd}`", odd):
             text = text.replace(written, plain)
     return text

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budget import count
+from tests.budget import count, examples
 
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
@@ -255,7 +255,7 @@ def test_whatever_becomes_of_segments_and_servers_no_row_is_asked_for_twice(data
             assert all(set(route.segments) <= reports[route.instance] for route in turn)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     num_done=st.integers(0, 4),
     reports=st.lists(st.tuples(st.sampled_from([A, B]), st.integers(0, 4), st.booleans()), max_size=16),

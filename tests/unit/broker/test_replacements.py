@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build
@@ -283,7 +284,7 @@ def play(steps: Iterable[tuple[str, int, int]], *, is_whole: bool) -> int:
 
 
 @given(STEPS, st.booleans())
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=list(HealthCheck))
 def test_each_row_is_routed_exactly_once_whatever_arrives_when(
     steps: list[tuple[str, int, int]], is_whole: bool
 ) -> None:

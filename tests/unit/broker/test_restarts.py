@@ -23,7 +23,7 @@ ACTIONS = [
     *("load", "load", "lose", "restart", "stop"),
     *("broker", "broker", "wait"),
 ]
-NUM_SEEDS = count("MERLOT_RESTARTS", quick=60, every=200, fuzz=5000)
+NUM_SEEDS = count("MERLOT_RESTARTS", quick=25, every=200, fuzz=5000)
 
 
 class Server:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import NEW_SEGMENT_MS, RoutingInputs, RoutingSnapshot, build, reroute
@@ -231,7 +232,7 @@ class Cluster:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_sequence_of_events_makes_an_answer_short_in_silence(steps: list[tuple[object, ...]]) -> None:
     cluster = Cluster()
     previous: RoutingSnapshot | None = None

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, ServerRoute, build, reroute
@@ -108,7 +109,7 @@ def keys_of(partition: int, num_done: int) -> set[str]:
     return {one.key_text for one in records} | {consumed(partition, number) for number in range(num_done + 1)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), nums_done=st.lists(st.integers(0, 3), min_size=NUM_PARTITIONS, max_size=NUM_PARTITIONS))
 def test_all_of_a_partition_is_asked_of_one_server_that_holds_it(data: st.DataObject, nums_done: list[int]) -> None:
     records: list[SegmentRecord] = [batch(number) for number in range(4)]
@@ -134,7 +135,7 @@ def test_all_of_a_partition_is_asked_of_one_server_that_holds_it(data: st.DataOb
             assert asked_again | set(rerouted.lost) == set(route.segments)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data(), num_done=st.integers(1, 4))
 def test_nothing_is_missed_of_a_partition_that_some_server_has_in_whatever_form(
     data: st.DataObject, num_done: int

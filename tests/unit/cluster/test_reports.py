@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.cluster import paths
 from merlot.cluster.instances import reports
@@ -33,7 +34,7 @@ class ForgetfulMetastore(FaultyMetastore):
         self._at = -1
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(steps=st.lists(st.tuples(keys, keys, st.sampled_from(["write", "restart", "clean", "fault"])), max_size=8))
 def test_a_reader_sees_the_last_report(
     steps: list[tuple[set[str], set[str], str]], tmp_path_factory: pytest.TempPathFactory

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.cluster import paths
 from merlot.cluster.column_types import format_columns
@@ -34,7 +35,7 @@ def store(store: SqliteMetastore) -> SqliteMetastore:
     return store
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(steps=st.lists(st.lists(operations, min_size=1, max_size=2), max_size=8), skipped=st.sets(st.integers(0, 8)))
 def test_a_view_is_what_the_mutations_made(
     steps: list[list[tuple[str, set[int], int]]], skipped: set[int], tmp_path_factory: pytest.TempPathFactory

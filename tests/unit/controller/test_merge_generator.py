@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.time_formats import time_fields
 from tests.unit.controller.merge_table import DAY, HOUR, MergeTable, level, spec_of
 
@@ -421,7 +422,7 @@ def check_aligned(table: MergeTable, levels: tuple[MergeLevel, ...]) -> None:
         assert bucket is None or bucket.floor(record.start_time_ms) == bucket.floor(record.end_time_ms)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(spec=specs(), first=SEGMENTS, later=SEGMENTS, filled=SEGMENTS, now=st.tuples(TIMES, TIMES))
 def test_whatever_the_segments_no_row_is_lost_and_an_end_is_reached(spec, first, later, filled, now) -> None:
     table = MergeTable()
@@ -440,7 +441,7 @@ def test_whatever_the_segments_no_row_is_lost_and_an_end_is_reached(spec, first,
             assert (outlook.buckets_to_do, outlook.delay) == (0, 0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(spec=specs(), segments=SEGMENTS)
 def test_of_a_table_that_is_loaded_at_once_all_old_buckets_are_merged(spec, segments) -> None:
     table = MergeTable()
@@ -460,7 +461,7 @@ def test_of_a_table_that_is_loaded_at_once_all_old_buckets_are_merged(spec, segm
         assert len(levels) == 1, "a bucket is all of one level"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(spec=specs(), segments=SEGMENTS, later=SEGMENTS, random=st.randoms(use_true_random=False))
 def test_tasks_that_end_in_any_order_or_never_do_not_meet(spec, segments, later, random) -> None:
     table, running, failed = MergeTable(), {}, set()
@@ -513,7 +514,7 @@ def rounding_tables(draw: st.DrawFn) -> tuple[MergeTable, MergeRollupSpec]:
     return MergeTable(time=time), spec_of(*levels)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     made=rounding_tables(),
     batches=st.lists(SEGMENTS, min_size=1, max_size=3),

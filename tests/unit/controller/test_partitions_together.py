@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.controller.test_stream_decisions import EMPTY, SERVERS, SPEC, after, seal, settled, situation
 
 from merlot.cluster.consuming.partitions import open_segments
@@ -112,7 +113,7 @@ def check_settled(cluster: Cluster) -> None:
 STEPS = st.tuples(st.sampled_from(["load", "load", "load", "decide", "join", "lose", "seal"]), st.integers(0, 40))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(num_live=st.integers(2, 4), replication=st.integers(1, 2), steps=st.lists(STEPS, max_size=40))
 def test_no_step_of_a_move_leaves_a_partition_without_a_server_that_has_all_of_it(
     num_live: int, replication: int, steps: list[tuple[str, int]]

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.transaction import apply
@@ -47,7 +48,7 @@ def everything(view: TableView) -> dict[InstanceId, frozenset[str]]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     data=st.data(),
     before=st.frozensets(st.sampled_from(SERVERS), min_size=1),

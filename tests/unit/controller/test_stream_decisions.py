@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.cluster.consuming.handover import MOST_REPLAYED
 from merlot.cluster.consuming.partitions import open_segments
@@ -166,7 +167,7 @@ def test_retention_takes_committed_segments_and_leaves_open_ones() -> None:
     assert [one.is_open for one in view.stream_segments] == [True, True]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     num_partitions=st.integers(1, 12),
     lives=st.lists(st.integers(1, 4), min_size=1, max_size=5),

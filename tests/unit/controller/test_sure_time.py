@@ -26,7 +26,7 @@ from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
 
 YEARS_MS = 20 * 365 * DAY_S * 1000
-NUM_SEEDS = count("MERLOT_CLOCKS", quick=20, every=60, fuzz=5000)
+NUM_SEEDS = count("MERLOT_CLOCKS", quick=8, every=60, fuzz=5000)
 EAGER = CleaningConfig(replaced_s=30 * DAY_S, abandoned_s=30 * DAY_S, orphan_s=30 * DAY_S, orphan_scan_s=0)
 
 

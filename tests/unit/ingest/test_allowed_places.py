@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.errors import MerlotError
 from merlot.ids import TableName
@@ -57,7 +58,9 @@ FRAGMENTS = (
 )
 TAILS = st.lists(st.sampled_from(FRAGMENTS), max_size=9).map("".join)
 HEADS = st.sampled_from(("file://", "FILE://", "file:", "", "file://localhost", "file:///"))
-PATIENT = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+PATIENT = settings(
+    max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @pytest.fixture

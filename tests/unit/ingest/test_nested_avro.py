@@ -24,7 +24,7 @@ from merlot.ingest.decoders.protocol import Wanted
 from merlot.ingest.message_values import as_json, as_text
 from merlot.values.types import TypeName
 
-NUM_SCHEMAS = budget.count("MERLOT_AVRO_SCHEMAS", quick=300, every=3_000, fuzz=30_000)
+NUM_SCHEMAS = budget.count("MERLOT_AVRO_SCHEMAS", quick=120, every=3_000, fuzz=30_000)
 DEPTH = 3
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

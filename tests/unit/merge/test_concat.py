@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.time_formats import PERIODS
 from tests.unit.merge.merge_tables import (
     DAY_MS,
@@ -34,7 +35,7 @@ from merlot.testing.indexes import every_index
 from merlot.values.types import TypeName
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_every_row_comes_out_once_in_its_bucket(data: Any) -> None:
     schema = data.draw(schemas())

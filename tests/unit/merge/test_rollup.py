@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.time_formats import PERIODS, read_time, rounded_fields, rounded_time
 from tests.unit.merge.merge_tables import (
     METRICS,
@@ -160,7 +161,7 @@ def is_in_one(segment: BuiltSegment, time: FieldSpec, windows: tuple[tuple[int, 
     return any(start <= first <= last < end for start, end in windows)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_rollup_is_group_by_in_one_go_in_steps_and_in_shards(data: Any) -> None:
     time, period = data.draw(rounded_fields())
@@ -229,7 +230,7 @@ def answers(rows: dict[str, list[Any]], metric: FieldSpec, function: str, is_cou
     return {key: combine(known) if known else None for key, known in found.items()}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_dedup_keeps_one_row_of_equal_ones(data: Any) -> None:
     schema = data.draw(schemas())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.budget import IS_QUICK
 from tests.unit.segment.segment_tables import build, field_of, table_of
 from tests.unit.segment.test_forged_segments import FIELDS, INDEXING, LIES, SCHEMA, honest_rows
 
@@ -106,7 +107,8 @@ def test_what_is_refused_one_by_one_is_not_read_at_once(tmp_path: Path, honest: 
     except CorruptionError:
         return
     with forged, opened([honest]) as (good,):
-        for segments in ((forged, good), (good, forged)):
+        orders = ((forged, good), (good, forged))
+        for segments in (orders[list(LIES).index(lie) % 2],) if IS_QUICK else orders:
             selection = [InputPart(segment, slice(0, segment.num_docs)) for segment in segments]
             for one in FIELDS:
                 agree(one, selection)

@@ -14,6 +14,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.operator.pool_parts import CONFIG, DEMAND
 
 from merlot.broker.echo import echo_of
@@ -182,7 +183,7 @@ class World:
 EVENTS = ("publish", "load", "load", "probe", "crash", "come_back", "come_back", "route", "route", "operate", "operate")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_no_eviction_takes_the_last_replica_and_all_are_restarted_in_the_end(seed: int) -> None:
     world = World(Random(seed))

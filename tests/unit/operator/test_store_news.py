@@ -21,7 +21,7 @@ from merlot_operator.kube.kinds import TABLES, Object
 from merlot_operator.reconcilers.pools import reconcile_pool
 from merlot_operator.workqueue import QueueKey, Subject
 
-CASES = budget.count("MERLOT_STORE_CASES", quick=300, every=5_000)
+CASES = budget.count("MERLOT_STORE_CASES", quick=120, every=5_000)
 STEPS = 60
 NAMES = ("one", "two")
 

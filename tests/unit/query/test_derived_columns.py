@@ -139,7 +139,7 @@ def check(table: Table, plain: Sequence[ImmutableSegment], sql: str, **options: 
 
 
 @settings(
-    max_examples=count("MERLOT_DERIVED", quick=60, every=120, fuzz=5000),
+    max_examples=count("MERLOT_DERIVED", quick=25, every=120, fuzz=5000),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -153,7 +153,7 @@ def test_queries_answer_what_they_do_without(
 
 
 @settings(
-    max_examples=count("MERLOT_DERIVED", quick=30, every=60, fuzz=5000),
+    max_examples=count("MERLOT_DERIVED", quick=12, every=60, fuzz=5000),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

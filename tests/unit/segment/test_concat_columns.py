@@ -53,7 +53,7 @@ def plain(values: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("type_name", VALUES, ids=str)
-@settings(max_examples=budget.count("MERLOT_CONCAT_CASES", quick=40, every=1000))
+@settings(max_examples=budget.count("MERLOT_CONCAT_CASES", quick=20, every=1000))
 @given(data=st.data())
 def test_coded_parts_become_one_dictionary_that_ascends(type_name: TypeName, data: st.DataObject) -> None:
     parts = data.draw(st.lists(st.lists(VALUES[type_name], min_size=1, max_size=6), min_size=1, max_size=5))

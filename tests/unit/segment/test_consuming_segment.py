@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.segment.segment_tables import all_fields, expected, read_column, read_nulls, same, table_of
 
 from merlot.errors import InvalidInputError
@@ -94,7 +95,7 @@ def check_rows(segment: Segment, columns: dict[str, list[Any]]) -> None:
             assert column.nulls.tolist() == words_of(is_null).tolist(), field.name
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(batches())
 def test_rows_read_back_as_they_came(some: Batches) -> None:
     columns, offsets = everything(some)
@@ -105,7 +106,7 @@ def test_rows_read_back_as_they_came(some: Batches) -> None:
         assert segment.docs_before(offset) == sum(one < offset for one in offsets)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(batches(), st.data())
 def test_a_snapshot_stays_as_it_was(some: Batches, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(some)))

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.segment.segment_tables import all_fields, build, field_of, table_of
 
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
@@ -77,7 +78,7 @@ def test_a_longer_file_is_refused(tmp_path: Path, whole: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_flipped_bit_is_found_wherever_it_is(
     tmp_path: Path, whole: bytes, compressed: bytes, data: st.DataObject
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.segment.segment_tables import build, field_of, table_of
 
 from merlot.segment.immutable import ImmutableSegment
@@ -95,7 +96,7 @@ def test_equal_decimals_are_one_value(tmp_path: Path) -> None:
 
 
 @given(values=st.sets(st.text(max_size=4), min_size=1), probe=st.text(max_size=4))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_strings_are_ordered_by_their_bytes(tmp_path: Path, values: set[str], probe: str) -> None:
     dictionary = dictionary_of(tmp_path, TypeName.STRING, list(values))
     ordered = sorted(value.encode() for value in values)

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.segment.segment_tables import (
     all_fields,
     build,
@@ -41,7 +42,7 @@ ENCODINGS = st.sampled_from(list(Encoding))
 
 
 @given(data=st.data(), num_docs=st.integers(0, 40), encoding=ENCODINGS, compression=st.sampled_from(list(Compression)))
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_type_reads_back_to_the_bit(
     tmp_path: Path, data: st.DataObject, num_docs: int, encoding: Encoding, compression: Compression
 ) -> None:

@@ -26,7 +26,7 @@ from merlot.spec.schema import TableSchema
 from merlot.spec.upserting import UpsertSpec
 from merlot.upsert.rules import Rules
 
-NUM_WALKS = count("MERLOT_EDITIONS", quick=6, every=20, fuzz=500)
+NUM_WALKS = count("MERLOT_EDITIONS", quick=3, every=20, fuzz=500)
 NUM_SEGMENTS = 10
 SCHEMA = TableSchema.model_validate(
     {

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.budget import count
+from tests.budget import count, examples
 
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError, ManifestProblem
@@ -114,7 +114,7 @@ def set_value(document: Any, path: tuple[Any, ...], value: Any) -> None:
         document[last] = value
 
 
-@settings(max_examples=count("MERLOT_EDITS", quick=150, every=300, fuzz=10_000))
+@settings(max_examples=count("MERLOT_EDITS", quick=60, every=300, fuzz=10_000))
 @given(edits=st.lists(st.tuples(st.sampled_from(PLACES), values), min_size=1, max_size=3))
 def test_any_edit_is_read_or_refused(edits: list[tuple[tuple[Any, ...], Any]]) -> None:
     document = copy.deepcopy(FULL)
@@ -123,13 +123,13 @@ def test_any_edit_is_read_or_refused(edits: list[tuple[tuple[Any, ...], Any]]) -
     check(document)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(document=values)
 def test_any_value_is_refused(document: object) -> None:
     assert problems_of(document)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(text=st.text(alphabet=st.sampled_from(list("ab:{}[]-,&*!|>'\"#? \n\t0%@`")), max_size=60))
 def test_any_text_is_refused(text: str) -> None:
     with pytest.raises(ManifestError):

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.spec import manifest
 from merlot.spec.manifest import KINDS, ManifestError, ManifestProblem
@@ -29,7 +30,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from(DOCUMENTS), st.data())
 def test_a_broken_part_is_refused_with_its_path_or_taken(document: Any, data: st.DataObject) -> None:
     broken = copy.deepcopy(document)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.time_formats import PERIODS, instants, read_time, rounded_time, stored_time, time_fields
 
 from merlot.spec import time_rounding
@@ -22,7 +23,7 @@ def rounded(field: FieldSpec, value: Any, period: str) -> Any:
     return time_rounding.round_value(field.time_format, value, periods.parse(period))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(field=time_fields(), text=st.sampled_from(PERIODS), millis=instants())
 def test_a_rounded_time_is_of_its_bucket_and_is_not_moved_again(field: FieldSpec, text: str, millis: int) -> None:
     period = periods.parse(text)
@@ -41,7 +42,7 @@ def test_a_rounded_time_is_of_its_bucket_and_is_not_moved_again(field: FieldSpec
         assert after_ms == before_ms
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(field=time_fields(), text=st.sampled_from(PERIODS), millis=instants())
 def test_what_is_refused_would_go_wrong_for_some_time(field: FieldSpec, text: str, millis: int) -> None:
     """Nothing is refused that has one value for each period of UTC and that is written as it is read."""

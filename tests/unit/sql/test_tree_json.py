@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.tree.errors import InvalidPlanError
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output, Value
@@ -60,7 +61,7 @@ _QUERIES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(_QUERIES)
 def test_a_query_comes_back_equal(query: BoundQuery) -> None:
     assert from_json(to_json(query)) == query

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 from tests.unit.upsert.upsert_rows import Row, commit, partition, rules, table, valid_places
 
 from merlot.errors import InvalidInputError
@@ -43,7 +44,7 @@ def kept_of(rows: list[Row], ttl: int | None, skew: int | None, *, skips: bool) 
     return kept, largest
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     ROWS,
     st.sampled_from([None, 5, 20]),

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.budget import examples
 
 from merlot.errors import InvalidInputError
 from merlot.kernels.upsert import NULL
@@ -137,7 +138,7 @@ def test_a_time_to_live_is_in_units_of_the_column_rounded_up() -> None:
         ComparisonColumn(field("version", "LONG")).to_live("1h")
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), max_size=5), st.integers(0, 100))
 def test_bounds_of_doubles_are_as_far_below_as_the_time_to_live(numbers: list[float], distance: int) -> None:
     column = ComparisonColumn(field("version", "DOUBLE"))

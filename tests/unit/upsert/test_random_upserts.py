@@ -20,7 +20,7 @@ from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 
 SENT_UNTIL = 40
-EXAMPLES = count("MERLOT_UPSERTS", quick=20, every=40, fuzz=10_000)
+EXAMPLES = count("MERLOT_UPSERTS", quick=10, every=40, fuzz=10_000)
 
 ROW = st.tuples(st.integers(0, 7), st.integers(0, 60), st.integers(0, 4).map(lambda number: number == 0))
 

@@ -25,7 +25,7 @@ from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, LONG, STRING, SqlType
 from merlot.values.types import TypeName
 
-CASES = count("MERLOT_PRUNING_CASES", quick=1000, every=2000, fuzz=100_000)
+CASES = count("MERLOT_PRUNING_CASES", quick=400, every=2000, fuzz=100_000)
 DEFAULT = {"t": 0, "m": "", "s": "", "l": 0}
 TYPES = {"t": LONG, "m": STRING, "s": STRING, "l": SqlType(TypeName.LONG, is_array=True)}
 WORDS = ["", "a", "ab", "abc", "b", "ba", "é", "z"]

@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.faults import Fault, FaultyMetastore
 
 from merlot.cluster import paths
 from merlot.cluster.instances import reports
@@ -13,7 +14,6 @@ from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.faults import Fault, FaultyMetastore
 
 TABLE = TableName("t_OFFLINE")
 SERVER = InstanceId("Server_a_1")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.forgery import put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, table_of
 from tests.unit.segment.test_forged_segments import FIELDS, INDEXING, LIES, SCHEMA, honest_rows
 
@@ -18,7 +19,6 @@ from merlot.merge.source import InputPart
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.values.types import TypeName
 
 TOGETHER = {"sorted", "few", "double", "packed", "some", "aligned", "maybe"}

@@ -11,15 +11,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from merlot.clock import Clock
 from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import PendingWrites
-from merlot.controller.apply import apply_manifests
 from merlot.controller.pinot_reads import PinotReads
-from merlot.controller.places import AllowedPlaces
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -29,7 +27,8 @@ from merlot.spec.pinot_import import changes
 from merlot.spec.pinot_import.documents import Converted, convert, convert_schema
 
 Json = dict[str, Any]
-T = TypeVar("T")
+Apply = Callable[[Metastore, str, bool], Sequence[str]]
+"""Function that checks manifests (YAML) and applies them unless its last argument, `dry_run`, is true; returns warnings."""
 
 _ATTEMPTS = 5
 _TABLE_TYPES = ("OFFLINE", "REALTIME")
@@ -46,10 +45,10 @@ class PinotWriteResult:
 class PinotWrites:
     """Writer of Pinot's configs to one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, places: AllowedPlaces, reading: PinotReads) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, apply: Apply, reading: PinotReads) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._places = places
+        self._apply = apply
         self._reading = reading
 
     def check_owner(self, what: str) -> None:
@@ -229,9 +228,7 @@ class PinotWrites:
             pending = PendingWrites(self._metastore)
             notes = list(converted.notes)
             if converted.manifests:
-                text = _text(converted.manifests)
-                applied = apply_manifests(pending, text, self._clock, self._places, dry_run=dry_run)
-                notes += [warning for document in applied for warning in document.warnings]
+                notes += self._apply(pending, _text(converted.manifests), dry_run)
             operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
             if operation is not None:
                 pending.add(operation)

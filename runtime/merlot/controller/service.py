@@ -23,7 +23,7 @@ from merlot.cluster.segments.transaction import RemoveSegments, WriteContext, mu
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
-from merlot.controller.apply import AppliedDocument, apply_manifests
+from merlot.controller.apply import AppliedDocument, applier, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.pinot_reads import PinotReads
 from merlot.controller.pinot_writes import PinotWrites
@@ -63,7 +63,7 @@ class ControllerService:
         self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = PinotReads(metastore, self.view)
-        self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
+        self.pinot_writes = PinotWrites(metastore, self._clock, applier(self._clock, self._places), self.reading)
         access = ClusterAccess(
             metastore=metastore,
             stores=self._places.stores,

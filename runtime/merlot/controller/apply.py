@@ -17,10 +17,10 @@ from merlot.cluster.manifests import rollups, row_rules, tables, upserts
 from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.places import AllowedPlaces
-from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.cluster_json import Json
 from merlot.spec import manifest
 from merlot.spec.manifest import Manifest, ManifestProblem, rollup_checks, upsert_checks
 from merlot.spec.table import Table

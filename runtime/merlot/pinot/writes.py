@@ -17,18 +17,19 @@ from merlot.clock import Clock
 from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import PendingWrites
-from merlot.controller.pinot_reads import PinotReads
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.configs import changes
+from merlot.pinot.configs.documents import Converted, convert, convert_schema
+from merlot.pinot.reads import PinotReads
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
-from merlot.spec.pinot_import import changes
-from merlot.spec.pinot_import.documents import Converted, convert, convert_schema
 
 Json = dict[str, Any]
 Apply = Callable[[Metastore, str, bool], Sequence[str]]
-"""Function that checks manifests (YAML) and applies them unless its last argument, `dry_run`, is true; returns warnings."""
+"""Function of a metastore, manifests as YAML, and `dry_run`: checks them, applies them unless `dry_run`, returns
+warnings."""
 
 _ATTEMPTS = 5
 _TABLE_TYPES = ("OFFLINE", "REALTIME")

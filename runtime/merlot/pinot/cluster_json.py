@@ -9,9 +9,9 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSe
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.halves import OFFLINE, REALTIME, half_of, halves
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.halves import all_halves
 from merlot.ids import InstanceId, raw_name
 from merlot.pinot import config_json
+from merlot.pinot.halves import all_halves
 from merlot.spec.table import TableSpec
 from merlot.values.periods import DAY_MS
 

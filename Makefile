@@ -32,16 +32,16 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: $(VENV)/.quickstart ## Build a year of real flights with Spark, serve them, answer five queries (SERVE=no ends after them)
-	@$(BIN)/python -m merlot_spark.quickstart --port $(PORT) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+	@$(BIN)/python -m examples.demos.quickstart --port $(PORT) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 demo-rollup: $(VENV)/.dev ## Merge a year of flights, 366 days to 13 months to a row per day, carrier and origin; segments, bytes, times
 	@$(BIN)/python -m tests.bench.flights_rollup
 
 demo-stream: $(VENV)/.quickstart ## Consume a day of flights as events and watch (RATE=5000 a second, SECONDS=20; SERVE=no ends after it)
-	@$(BIN)/python -m merlot_spark.stream_demo --port $(PORT) --rate $(RATE) --seconds $(SECONDS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+	@$(BIN)/python -m examples.demos.stream_demo --port $(PORT) --rate $(RATE) --seconds $(SECONDS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 demo-upsert: $(VENV)/.quickstart ## Keep a departures board up to date from a stream of events and watch (RATE=5000 a second, DAYS=30; SERVE=no ends after it)
-	@$(BIN)/python -m merlot_spark.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
+	@$(BIN)/python -m examples.demos.upsert_demo --port $(PORT) --rate $(RATE) --days $(DAYS) $(if $(filter no,$(SERVE)),--no-serve,--serve)
 
 # Folders of few and long tests first, in the order given: a long one that begins last would leave the other workers idle.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \

@@ -17,10 +17,10 @@ from tests import budget, storage_emulators
 from tests.cpu_clock import CpuClock
 from tests.folder_fixtures import FolderFixtures
 from tests.storage_emulators import Emulator, serve_azure, serve_gcs
+from tests.support.faulty_s3 import FaultyS3, serve_faulty_s3
 from xdist.scheduler import LoadFileScheduling
 
 from merlot.metastore import sqlite
-from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot_spark.zookeeper import ZooKeeper
 
 _CHROOTS = itertools.count()

@@ -1,5 +1,5 @@
 """Spark jobs that fill Merlot tables.
 
-Owns the session, the segment build job, its publication and the quickstart. Must not hold cluster state: it talks to
-the controller over HTTP. Executors run the segment builder in Spark's own Python workers, one thread each.
+Owns the session, the segment build job and its publication. Must not hold cluster state: it talks to the
+controller over HTTP. Executors run the segment builder in Spark's own Python workers, one thread each.
 """

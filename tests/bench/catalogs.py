@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.bench.metastore import COLUMNS
+from tests.support.events import events_manifest
 
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import open_segments
@@ -29,7 +30,6 @@ from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
-from merlot.testing.events import events_manifest
 
 NUM_PARTITIONS = 16
 NUM_COMMITS = 300

@@ -24,13 +24,13 @@ from tests.bench.clickbench import DATA_SEED, literals
 from tests.bench.clickbench_queries import Query
 from tests.bench.http_load import run_load
 from tests.bench.report import Case, publish
+from tests.support.processes import ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
 from merlot.spec.table import Table
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 CLIENTS = 8

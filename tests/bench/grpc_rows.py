@@ -21,6 +21,7 @@ import orjson
 import pyarrow as pa
 from tests.node import grpc_client
 from tests.node.grpc_client import Message
+from tests.support.processes import ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -29,7 +30,6 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 ROWS, SEGMENTS = 10_000_000, 10

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 from tests.bench.http_load import Load, run_load
 from tests.bench.point_query import QUERIES, build, embedded, manifest
 from tests.bench.report import ROOT, Case, publish
+from tests.support.processes import ClusterProcesses
 
-from merlot.testing.processes import ClusterProcesses
 from merlot.wire.frames import Hello, Kind, encode
 from merlot_spark.zookeeper import ZooKeeper
 

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from tests.bench.http_load import Load, run_load
 from tests.bench.report import ROOT, Case, median_ms, publish
+from tests.support.processes import PATIENCE_S, ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -33,7 +34,6 @@ from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.processes import PATIENCE_S, ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 MANIFEST = """

@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from tests.bench.http_load import Load, run_load
 from tests.bench.report import ROOT, Case, publish
+from tests.support.processes import ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.cluster.manifests.tables import put_table
@@ -34,7 +35,6 @@ from merlot.spec.indexing import PartitionFunctionSpec
 from merlot.spec.manifest import load
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 MANIFEST = """

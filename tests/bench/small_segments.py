@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from tests.bench.report import ROOT, Case, publish
+from tests.support.fork_server import Child
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -32,7 +33,6 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
-from merlot.testing.fork_server import Child
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -26,6 +26,7 @@ from tests.bench import segment_build, tpch
 from tests.bench.report import Case, publish
 from tests.bench.segment_build import FLIGHT_METRICS, SSB_METRICS, flights
 from tests.bench.ssb_data import generate
+from tests.support.apps import serve_app
 
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
@@ -34,7 +35,6 @@ from merlot.spec import manifest
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import Table
-from merlot.testing.apps import serve_app
 from merlot_spark import frames, sources
 from merlot_spark.build_segments import TASKS_PER_CORE, build_segments, shuffled
 from merlot_spark.preparing import PrepareTask

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pyarrow as pa
+from examples.demos.local_node import LocalNode
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -16,7 +17,6 @@ from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S, wait_until
-from merlot_spark.local_node import LocalNode
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from tests.node import grpc_client
 from tests.node.grpc_client import Message
+from tests.support.processes import ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -24,7 +25,6 @@ from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

@@ -6,10 +6,10 @@ from typing import Any
 import pinotdb
 import pytest
 from pinotdb import exceptions
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import ORDERS, orders_manifest, total_amount, upload_orders
 
 from merlot.metastore.protocol import SessionState
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import ORDERS, orders_manifest, total_amount, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

@@ -5,8 +5,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-
-from merlot.testing.processes import RoleProcess
+from tests.support.processes import RoleProcess
 
 pytestmark = pytest.mark.cluster
 

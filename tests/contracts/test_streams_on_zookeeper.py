@@ -7,6 +7,7 @@ import itertools
 import threading
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 from tests.unit.cluster.stream_table import MANIFEST, SERVERS, TABLE, begin, end_of, opened, sealed
 
 from merlot.cluster.consuming.commits import commit_segment, propose_end
@@ -18,7 +19,6 @@ from merlot.errors import MerlotError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 pytestmark = pytest.mark.cluster
 

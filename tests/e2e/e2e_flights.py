@@ -6,9 +6,8 @@ from typing import Any
 
 import duckdb
 import yaml
+from examples.demos.quickstart_data import flights_file
 from tests.e2e.e2e_cluster import ROOT, Cluster, Json
-
-from merlot_spark.quickstart_data import flights_file
 
 BUILD_S = 900.0
 

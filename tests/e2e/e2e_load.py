@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+from examples.demos.quickstart_data import flights_file
 from tests.e2e.e2e_cluster import WAIT_S, Cluster, Json, pod
-
-from merlot_spark.quickstart_data import flights_file
 
 QUERIES = (
     "SELECT COUNT(*), SUM(distance), MIN(air_time), MAX(dep_time) FROM flights",

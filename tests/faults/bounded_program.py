@@ -13,8 +13,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.support.processes import RoleProcess
+
 from merlot import cgroups
-from merlot.testing.processes import RoleProcess
 
 GROUP: Final = "MERLOT_TEST_GROUP"
 """The folder of the control group."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from tests.budget import count
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import ORDERS, order_rows, orders_manifest, upload_orders
 
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import ORDERS, order_rows, orders_manifest, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
 
 DAYS = range(8)

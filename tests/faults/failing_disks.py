@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from merlot.testing.fork_server import PRELOAD
+from tests.support.fork_server import PRELOAD
 
 SOURCE = Path(__file__).with_name("failing_disk.c")
 CONTROL = "MERLOT_DISK_CONTROL"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from examples.demos.quickstart_data import read_flights
 
 from merlot.catalog.transfer import upload_segments
 from merlot.cluster.records import SegmentRecord
@@ -14,7 +15,6 @@ from merlot.ingest.batch import build_from_tables
 from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot_spark.quickstart_data import read_flights
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "flights"
 

@@ -18,11 +18,11 @@ from tests.faults import failing_disks, hurt_program
 from tests.faults.failing_disks import FailingDisk
 from tests.faults.lives import Life
 from tests.faults.networks import Network
+from tests.support.events import EventFiles
+from tests.support.processes import ClusterProcesses, RoleProcess, resize_disk, small_disk
 
 from merlot.errors import UnavailableError
-from merlot.testing.events import EventFiles
 from merlot.testing.patience import PATIENCE_S, wait_until
-from merlot.testing.processes import ClusterProcesses, RoleProcess, resize_disk, small_disk
 from merlot_spark.zookeeper import ZooKeeper
 
 SESSION_MS = 2_000

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.events import COUNTS, EventFiles, events_manifest
+from tests.support.sample import BY_THREE_DAYS, START_MS, order_rows, orders_manifest, upload_orders
+
 from merlot.store.deepstore import DeepStore
-from merlot.testing.events import COUNTS, EventFiles, events_manifest
 from merlot.testing.patience import PATIENCE_S, wait_until
-from merlot.testing.sample import BY_THREE_DAYS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
 FLUSH_ROWS = 200

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from tests.budget import IS_QUICK
 from tests.contracts.streams.kafka_brokers import KafkaBrokers
+from tests.support import crash_injector
+from tests.support.processes import ClusterProcesses, RoleProcess
 
-from merlot.testing import crash_injector
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 ORDER_S = 8.0

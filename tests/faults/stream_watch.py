@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from confluent_kafka import Producer
 from tests.contracts.streams.kafka_brokers import KafkaBrokers
+from tests.support.events import COUNTS, event, events_manifest
+from tests.support.processes import ClusterProcesses, RoleProcess
 
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import StreamSegmentRecord
@@ -23,9 +25,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.query.plan.binding import bind
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
-from merlot.testing.events import COUNTS, event, events_manifest
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
 from merlot.wire.messages import ServerRequest

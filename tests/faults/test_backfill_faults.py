@@ -18,6 +18,8 @@ from pyarrow import parquet
 from tests.budget import count, seed
 from tests.faults.moments import some_of
 from tests.node.nodes import ask
+from tests.support.faults import STORE_CALLS, ProcessDied
+from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 from merlot.cli import backfiller
 from merlot.cli.client import NodeClient
@@ -30,9 +32,7 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.store.deepstore import DeepStore
-from merlot.testing.faults import STORE_CALLS, ProcessDied
 from merlot.testing.patience import until
-from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
 NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=5, fuzz=100)

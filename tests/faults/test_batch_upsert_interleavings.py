@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.budget import count, seed
+from tests.support.processes import ClusterProcesses, RoleProcess
 
 from merlot.catalog.publish import upload
 from merlot.cluster.manifests.tables import put_table
@@ -31,7 +32,6 @@ from merlot.segment.build.request import BuildRequest
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
 from merlot.wire.messages import ServerRequest

@@ -27,6 +27,7 @@ from tests.faults.upsert_watch import (
     upsert_spec,
     upserts_watched,
 )
+from tests.support.processes import ClusterProcesses, RoleProcess
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.cluster.manifests.tables import put_table
@@ -36,7 +37,6 @@ from merlot.cluster.tasks.records import TaskHistory, TaskOutcome
 from merlot.errors import MerlotError
 from merlot.ids import RawTableName, offline
 from merlot.metastore.protocol import Metastore
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 NUM_KILLS = count("MERLOT_KILLS", quick=5, every=6, fuzz=200)

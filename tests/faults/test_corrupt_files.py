@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import ORDERS
 
-from merlot.testing.load import QueryLoad
 from merlot.testing.patience import until
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 

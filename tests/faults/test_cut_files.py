@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.processes import RoleProcess
+from tests.support.sample import order_rows, publish_orders
 
 from merlot.embedded.node import METASTORE_FILE
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import RoleProcess
-from merlot.testing.sample import order_rows, publish_orders
 
 DAYS, NUM_ROWS = range(3), 60_000
 QUERIES = (

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
+from tests.support.merges import MergeBench
+from tests.support.sample import ORDERS, orders_manifest, upload_orders
 
 from merlot.cluster import paths
 from merlot.cluster.manifests import tables
@@ -26,9 +29,6 @@ from merlot.errors import MerlotError, NotFoundError
 from merlot.spec.manifest import from_stored
 from merlot.spec.table import Table
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
-from merlot.testing.merges import MergeBench
-from merlot.testing.sample import ORDERS, orders_manifest, upload_orders
 
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
 DAY_S = 86_400.0

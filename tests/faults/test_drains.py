@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS
 
-from merlot.testing.load import QueryLoad
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from tests.support.faulty_s3 import FaultyS3
+from tests.support.sample import publish_orders
+from tests.support.servers import TableDataBench
 
 from merlot.server import loader
-from merlot.testing.faulty_s3 import FaultyS3
 from merlot.testing.patience import until
-from merlot.testing.sample import publish_orders
-from merlot.testing.servers import TableDataBench
 
 
 @pytest.fixture(autouse=True)

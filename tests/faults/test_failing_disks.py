@@ -11,11 +11,11 @@ import pytest
 from tests.budget import count, seed
 from tests.faults.failing_disks import FailingDisk, library
 from tests.faults.hurt_cluster import StubbornLife, written
+from tests.support.events import EventFiles
+from tests.support.processes import RoleProcess
 
 from merlot.store.deepstore import DeepStore
-from merlot.testing.events import EventFiles
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import RoleProcess
 
 NUM_TIMES = count("MERLOT_DISK_FAULTS", quick=1, every=3, fuzz=20)
 FAULT_S = 2.0

@@ -15,8 +15,7 @@ import pytest
 from tests.budget import count, seed
 from tests.faults.hurt_cluster import FAULTS, ZOOKEEPER, HurtCluster, Means, library_is_there, written
 from tests.faults.networks import can_part
-
-from merlot.testing.processes import can_mount
+from tests.support.processes import can_mount
 
 FAULT_S = count("MERLOT_FAULT_S", quick=1, every=4, fuzz=15)
 """How long a fault lasts."""

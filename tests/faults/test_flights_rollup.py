@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 import pytest
 from tests.budget import IS_QUICK
 from tests.faults.flights_table import BY_DAY, EXACT, EXAMPLES, build_flights, flights_rows, flights_table
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses
 
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import TaskHistory
 from merlot.ids import TableName
-from merlot.testing.load import QueryLoad
-from merlot.testing.processes import ClusterProcesses
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 

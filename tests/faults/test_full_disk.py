@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.processes import can_mount, resize_disk, small_disk
+from tests.support.sample import ORDERS, publish_orders, upload_orders
+from tests.support.servers import TableDataBench
 
 from merlot.cluster.segments.publish import publish
 from merlot.server import files, loader
 from merlot.testing.patience import until
-from merlot.testing.processes import can_mount, resize_disk, small_disk
-from merlot.testing.sample import ORDERS, publish_orders, upload_orders
-from merlot.testing.servers import TableDataBench
 
 ROWS = 20_000
 """About 150 kB a segment."""

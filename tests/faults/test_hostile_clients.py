@@ -17,11 +17,11 @@ import pytest
 from tests.budget import IS_QUICK, count, seed
 from tests.faults.bounded_program import bounded, can_bound
 from tests.faults.hostile_clients import BEGUN, KINDS, Ports
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import START_MS, order_rows, orders_manifest, total_amount, upload_orders
 
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S, wait_until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import START_MS, order_rows, orders_manifest, total_amount, upload_orders
 from merlot.values.periods import DAY_MS
 
 SECONDS = count("MERLOT_HOSTILE_S", quick=3, every=60)

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import START_MS, orders_manifest
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.spec.table import RoutingSpec, Table
 from merlot.testing.patience import until
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import START_MS, orders_manifest
 from merlot.values.periods import DAY_MS
 
 pytestmark = pytest.mark.cluster

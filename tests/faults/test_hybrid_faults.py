@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.budget import count, seed
+from tests.support.hybrid import OrderFiles, hybrid_manifest
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS, START_MS, upload_orders
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.view import load
-from merlot.testing.hybrid import OrderFiles, hybrid_manifest
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS, START_MS, upload_orders
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.support.processes import RoleProcess
 
 from merlot.ports import free_port
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from tests.budget import count, seed
 from tests.faults.lives import FLUSH_ROWS, NUM_ROWS, Life
+from tests.support import hasty
+from tests.support.events import EventFiles, events_manifest
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS, orders_manifest, publish_orders
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table
@@ -22,11 +26,7 @@ from merlot.ids import RawTableName, offline
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.spec.table import ObjectMeta, Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing import hasty
-from merlot.testing.events import EventFiles, events_manifest
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
 from merlot_spark.zookeeper import ZooKeeper
 
 NUM_LOSSES = count("MERLOT_LOSSES", quick=1, every=6, fuzz=60)

@@ -16,6 +16,11 @@ from typing import Any
 import pytest
 from tests.budget import count, seed
 from tests.faults.moments import kinds_of, some_of
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
+from tests.support.faulty_s3 import FaultyS3
+from tests.support.merges import ENTRY, MergeBench, rollup_config
+from tests.support.processes import can_mount, resize_disk, small_disk
+from tests.support.sample import ORDERS
 
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
@@ -29,11 +34,6 @@ from merlot.minion import leftovers
 from merlot.minion.execution import MAX_DEATHS, Ending
 from merlot.spec.tasks import ROUNDED_TO
 from merlot.store.deepstore import DeepStore
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
-from merlot.testing.faulty_s3 import FaultyS3
-from merlot.testing.merges import ENTRY, MergeBench, rollup_config
-from merlot.testing.processes import can_mount, resize_disk, small_disk
-from merlot.testing.sample import ORDERS
 
 SHARDS = {"num_shards": 2, "max_records_per_segment": 50}
 FAULTS = list(Fault)

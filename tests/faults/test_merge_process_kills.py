@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from tests.budget import IS_QUICK, count, seed
+from tests.support.load import AnswerTally, QueryLoad
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.manifests.rollups import put_rollup
@@ -25,10 +28,7 @@ from merlot.errors import MerlotError
 from merlot.metastore.protocol import Metastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MERGE_LEVEL, MergeRollupTask
-from merlot.testing.load import AnswerTally, QueryLoad
 from merlot.testing.patience import until
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 

@@ -13,6 +13,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.budget import count
+from tests.support.faulty_s3 import FaultyS3, serve_faulty_s3
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, segment_name, upload_orders
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -21,10 +24,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.table import RoutingSpec, Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.faulty_s3 import FaultyS3, serve_faulty_s3
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, segment_name, upload_orders
 from merlot.values.periods import DAY_MS
 
 pytestmark = pytest.mark.cluster

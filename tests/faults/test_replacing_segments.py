@@ -16,6 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.budget import count
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import ORDERS, order_rows, orders_manifest, segment_name
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
@@ -23,10 +26,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.metadata import CreationFacts
 from merlot.store.deepstore import DeepStore
-from merlot.testing.load import QueryLoad
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import ORDERS, order_rows, orders_manifest, segment_name
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from tests.budget import count, seed
 from tests.faults.lives import Life
-
-from merlot.testing.events import EventFiles
-from merlot.testing.processes import ClusterProcesses, RoleProcess
+from tests.support.events import EventFiles
+from tests.support.processes import ClusterProcesses, RoleProcess
 
 NUM_RESTARTS = count("MERLOT_PROCESS_RESTARTS", quick=2, every=40, fuzz=1000)
 BROKER_SHARE = 0.8

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from tests.budget import count, seed
-
-from merlot.testing.load import QueryLoad
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS
 
 pytestmark = pytest.mark.cluster
 

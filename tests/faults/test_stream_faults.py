@@ -34,11 +34,11 @@ from tests.faults.upsert_watch import (
     upsert_spec,
     upserts_watched,
 )
+from tests.support import crash_injector
+from tests.support.events import EventFiles, events_manifest
+from tests.support.processes import ClusterProcesses
 
 from merlot.cluster.manifests.tables import put_table
-from merlot.testing import crash_injector
-from merlot.testing.events import EventFiles, events_manifest
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

@@ -10,14 +10,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.support.events import COUNTS, EventFiles, events_manifest
+from tests.support.faulty_s3 import FaultyS3
+from tests.support.processes import can_mount, resize_disk, small_disk
 
 from merlot.cluster.consuming.machine import Limits
 from merlot.embedded.node import Node, NodeConfig
 from merlot.server.realtime import partition
-from merlot.testing.events import COUNTS, EventFiles, events_manifest
-from merlot.testing.faulty_s3 import FaultyS3
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import can_mount, resize_disk, small_disk
 
 FLUSH_ROWS = 500
 POLL_S = 0.02

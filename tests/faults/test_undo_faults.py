@@ -18,6 +18,9 @@ from typing import Any
 import pytest
 from tests.budget import count, seed
 from tests.faults.moments import some_of
+from tests.support.faults import METASTORE_WRITES, STORE_CALLS, Interrupted, ProcessDied
+from tests.support.merges import ENTRY, MergeBench
+from tests.support.sample import ORDERS, START_MS
 
 from merlot.cluster import paths
 from merlot.cluster.lineage import replacements
@@ -26,9 +29,6 @@ from merlot.cluster.records import LineageState
 from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER, TaskState
 from merlot.errors import InvalidInputError
-from merlot.testing.faults import METASTORE_WRITES, STORE_CALLS, Interrupted, ProcessDied
-from merlot.testing.merges import ENTRY, MergeBench
-from merlot.testing.sample import ORDERS, START_MS
 from merlot.values.periods import DAY_MS
 
 NUM_MOMENTS = count("MERLOT_KILLS", quick=1, every=5, fuzz=100)

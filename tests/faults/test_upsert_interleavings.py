@@ -29,6 +29,7 @@ from tests.faults.upsert_watch import (
     rows_of,
     upsert_spec,
 )
+from tests.support.processes import ClusterProcesses
 from tests.unit.upsert.oracle import Firsts, Oracle
 
 from merlot.cluster.consuming.pinned import unpin_upsert
@@ -38,7 +39,6 @@ from merlot.cluster.segments.view import load
 from merlot.ids import offline
 from merlot.spec.upsert import UpsertConfig
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses
 from merlot_spark.zookeeper import ZooKeeper
 
 pytestmark = pytest.mark.cluster

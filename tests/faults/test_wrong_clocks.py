@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from tests.budget import count, seed
 from tests.faults.lives import LATER_MS, NUM_ROWS, Life
+from tests.support import hasty
+from tests.support.events import EventFiles
+from tests.support.fork_server import PRELOAD
+from tests.support.processes import ClusterProcesses, RoleProcess
 
 from merlot.store.deepstore import DeepStore
-from merlot.testing import hasty
-from merlot.testing.events import EventFiles
-from merlot.testing.fork_server import PRELOAD
 from merlot.testing.patience import wait_until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot_spark.zookeeper import ZooKeeper
 
 NUM_JUMPS = count("MERLOT_JUMPS", quick=1, every=30, fuzz=200)

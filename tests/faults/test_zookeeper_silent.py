@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 from tests.budget import count
+from tests.support.load import QueryLoad
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, total_amount, upload_orders
 
 from merlot.cluster import paths
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import UnavailableError
 from merlot.spec.table import RoutingSpec, Table
-from merlot.testing.load import QueryLoad
 from merlot.testing.patience import until
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import ORDERS, START_MS, order_rows, orders_manifest, total_amount, upload_orders
 from merlot.values.periods import DAY_MS
 from merlot_spark.zookeeper import ZooKeeper
 

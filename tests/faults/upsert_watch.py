@@ -23,6 +23,7 @@ from confluent_kafka import Producer
 from numpy.typing import NDArray
 from tests.contracts.streams.kafka_brokers import KafkaBrokers
 from tests.faults.stream_watch import reasons_of
+from tests.support.processes import ClusterProcesses, RoleProcess
 from tests.unit.upsert.oracle import Newest, Oracle
 
 from merlot.broker.routing.health import ServerStanding
@@ -37,7 +38,6 @@ from merlot.query.plan.binding import bind
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.testing.patience import PATIENCE_S
-from merlot.testing.processes import ClusterProcesses, RoleProcess
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel
 from merlot.wire.messages import ServerRequest

@@ -16,10 +16,10 @@ from typing import Any
 import requests
 import yaml
 from requests.adapters import HTTPAdapter
+from tests.support.fork_server import Child
 from urllib3.util import Retry
 
 from merlot.ports import free_port
-from merlot.testing.fork_server import Child
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""

@@ -12,8 +12,7 @@ from tests.kube.sharing import SharedOperator
 from tests.kube.test_chart import STORE, documents, render
 from tests.kube.test_operator import flights, wait
 from tests.kube.test_operator_rollups import rollup
-
-from merlot.testing.fork_server import Child
+from tests.support.fork_server import Child
 
 pytestmark = [
     pytest.mark.cluster,

@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from tests.node.nodes import StartNode
+from tests.support.sample import ORDERS, upload_orders
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
@@ -20,7 +21,6 @@ from merlot.minion import role as minion_role
 from merlot.minion.merge_rollup import MergeSettings
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import ORDERS, upload_orders
 
 
 @pytest.fixture(autouse=True)

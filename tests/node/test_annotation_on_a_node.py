@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 from tests.node.nodes import StartNode, until_answer
+from tests.support.sample import START_MS, orders_manifest, total_amount
 
 from merlot.cli.main import run
 from merlot.embedded.node import Node
 from merlot.spec.table import RoutingSpec
-from merlot.testing.sample import START_MS, orders_manifest, total_amount
 from merlot.values.periods import DAY_MS
 
 DAYS = list(range(6))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from tests.node.nodes import StartNode, ask, until_rows
+from tests.support.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest
 
 from merlot.cli import backfiller, main
 from merlot.cli.app import INTERRUPTED
@@ -20,7 +21,6 @@ from merlot.embedded.node import Node
 from merlot.spec.tasks import BACKFILLED, ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest
 from merlot.values.periods import DAY_MS
 
 DAYS = range(6)

@@ -7,11 +7,11 @@ from typing import Any
 import aiohttp
 import duckdb
 import pyarrow as pa
+from examples.demos import quickstart_data
+from examples.demos.flight_events import KEY, manifests, read_events, write_events
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import PATIENCE_S
-from merlot_spark import quickstart_data
-from merlot_spark.flight_events import KEY, manifests, read_events, write_events
 
 COLUMNS = (*KEY, "dest", "state", "delay", "happened")
 BOARD = f"SELECT {', '.join(COLUMNS)} FROM flightboard ORDER BY {', '.join(KEY)} LIMIT 1000000"

@@ -11,12 +11,12 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.node.nodes import StartNode, apply, ask, call, until_answer, until_rows
+from tests.support.hybrid import OrderFiles, hybrid_text
+from tests.support.sample import START_MS, total_amount, upload_orders
 
 from merlot.embedded.node import Node
 from merlot.store.deepstore import DeepStore
-from merlot.testing.hybrid import OrderFiles, hybrid_text
 from merlot.testing.patience import until
-from merlot.testing.sample import START_MS, total_amount, upload_orders
 from merlot.values.periods import DAY_MS
 
 NUM_DAYS = 6

@@ -19,10 +19,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.contracts.streams.kafka_brokers import CONTROL, NO_CONTROL, KafkaBrokers, kafka_brokers
+from tests.support.events import COUNTS, event, events_manifest
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.ports import free_port
-from merlot.testing.events import COUNTS, event, events_manifest
 from merlot.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not CONTROL, reason=NO_CONTROL)]

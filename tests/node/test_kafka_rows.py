@@ -11,9 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.contracts.streams.kafka_topics import REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
+from tests.support.events import COUNTS, events_manifest
 
 from merlot.embedded.node import Node, NodeConfig
-from merlot.testing.events import COUNTS, events_manifest
 from merlot.testing.patience import PATIENCE_S
 
 POLL_S = 0.05

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 from tests.node.nodes import OwnNode, apply, ask
+from tests.support.events import EventFiles, events_manifest
+from tests.support.sample import orders_manifest, upload_orders
 
 from merlot.cli.main import run
 from merlot.cluster.losses import CatalogRecord
 from merlot.controller.cleaning.catalog_store import read_catalog
 from merlot.ids import RawTableName, offline
 from merlot.store.deepstore import DeepStore
-from merlot.testing.events import EventFiles, events_manifest
 from merlot.testing.patience import until
-from merlot.testing.sample import orders_manifest, upload_orders
 
 COUNT = "SELECT COUNT(*) FROM orders"
 ORDERS = offline(RawTableName("orders"))

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import yaml
 from tests.node.nodes import StartNode
+from tests.support.sample import orders_manifest, total_amount, upload_orders
 
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table
@@ -20,7 +21,6 @@ from merlot.errors import UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import orders_manifest, total_amount, upload_orders
 
 
 async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days: list[int], revision: int = 0) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import yaml
 from tests.node.nodes import StartNode, apply, ask, until_rows
+from tests.support.sample import START_MS, orders_manifest
 
 from merlot.catalog.publish import upload
 from merlot.embedded.node import Node
@@ -16,7 +17,6 @@ from merlot.ingest.batch import build_from_tables
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import START_MS, orders_manifest
 
 NULL = -(2**31)
 """The default value of a dimension of type INT."""

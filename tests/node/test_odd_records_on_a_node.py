@@ -10,12 +10,12 @@ import aiohttp
 import yaml
 from tests.budget import seed
 from tests.node.nodes import StartNode, until_rows
+from tests.support.sample import CITIES, START_MS, orders_manifest, upload_orders
 
 from merlot.cluster.records import SegmentRecord
 from merlot.embedded.node import Node
 from merlot.spec import pruners
 from merlot.store.deepstore import DeepStore
-from merlot.testing.sample import CITIES, START_MS, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
 NUM_RECORDS = 40

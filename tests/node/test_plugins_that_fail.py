@@ -7,14 +7,14 @@ import aiohttp
 import pytest
 import yaml
 from tests.node.nodes import StartNode, until_answer, until_rows
+from tests.support.plugins import installed
+from tests.support.sample import START_MS, orders_manifest
 
 from merlot.broker import echo
 from merlot.cluster.records import PartitionRecord, SegmentRecord
 from merlot.embedded.node import Node
 from merlot.spec.table import Table
 from merlot.testing.patience import until
-from merlot.testing.plugins import installed
-from merlot.testing.sample import START_MS, orders_manifest
 from merlot.values.periods import DAY_MS
 
 DAYS = list(range(4))

@@ -4,9 +4,9 @@ import aiohttp
 import pytest
 import yaml
 from tests.node.nodes import StartNode, ask, until_answer
+from tests.support.sample import START_MS, orders_manifest, total_amount
 
 from merlot.embedded.node import Node
-from merlot.testing.sample import START_MS, orders_manifest, total_amount
 from merlot.values.periods import DAY_MS
 
 DAYS = list(range(6))

@@ -5,10 +5,10 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.node.nodes import StartNode, ask, until_rows
+from tests.support.sample import orders_manifest, total_amount
 
 from merlot.embedded.node import Node
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.sample import orders_manifest, total_amount
 
 TOTAL = "SELECT sum(amount), count(*) FROM orders"
 NUM_DAYS = 5

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.fork_server import Child
 
-from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 SERVES = re.compile(r"serves at (http://localhost:\d+), data in .*\. Stop it with Ctrl-C\.\n")

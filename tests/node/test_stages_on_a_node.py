@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import aiohttp
+from tests.support.sample import orders_manifest, total_amount
 
 from merlot.codes import QueryErrorCode
 from merlot.embedded.node import Node
 from merlot.testing.patience import until
-from merlot.testing.sample import orders_manifest, total_amount
 
 DAYS = [0, 1, 2]
 ENDLESS = """SELECT COUNT(*) FROM orders a, orders b, orders c, orders d, orders e, orders f, orders g

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from tests.node.nodes import OwnNode, apply
+from tests.support.events import COUNTS, EventFiles, events_manifest
 
-from merlot.testing.events import COUNTS, EventFiles, events_manifest
 from merlot.testing.patience import PATIENCE_S
 
 POLL_S = 0.02

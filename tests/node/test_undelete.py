@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 from tests.node.nodes import OwnNode, apply, ask
 from tests.node.test_lost_metastore import stream_manifest
+from tests.support.events import COUNTS, EventFiles
 
-from merlot.testing.events import COUNTS, EventFiles
 from merlot.testing.patience import until
 
 OF_FILE = {"url", "crc", "totalDocs", "ranges", "columns"}

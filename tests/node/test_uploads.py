@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 import yaml
 from tests.node.nodes import StartNode, apply, ask
+from tests.support.sample import orders_manifest, total_amount, upload_orders
 
 from merlot.catalog import uploaded
 from merlot.cluster.records import SegmentRecord
@@ -20,7 +21,6 @@ from merlot.ids import TableName
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import orders_manifest, total_amount, upload_orders
 
 UPLOAD = "/v2/segments?tableName=orders&tableType=OFFLINE"
 

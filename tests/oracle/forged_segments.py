@@ -25,6 +25,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 from tests.oracle.numbered_cases import each_case
+from tests.support.forgery import Parts, expand, put_together, taken_apart
+from tests.support.indexes import every_index
 
 from merlot.errors import MerlotError
 from merlot.merge.plan import MergeMode, MergePlan
@@ -48,8 +50,6 @@ from merlot.server.pruning import SetStatistics, prune
 from merlot.spec.indexing import Compression
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
-from merlot.testing.forgery import Parts, expand, put_together, taken_apart
-from merlot.testing.indexes import every_index
 
 MAX_MEMORY_BYTES = 6 << 30
 SIZES = (150, 2_000, 17_000)

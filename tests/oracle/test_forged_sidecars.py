@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from tests import budget
 from tests.oracle.forged_segments import INDEXING, NUMBERS, OTHERS, QUERIES, SCHEMA, rows
+from tests.support.forgery import Parts, put_together, taken_apart
+from tests.support.indexes import every_index
 
 from merlot.errors import MerlotError
 from merlot.query.context import ExecutionContext
@@ -28,8 +30,6 @@ from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
-from merlot.testing.forgery import Parts, put_together, taken_apart
-from merlot.testing.indexes import every_index
 
 NUM_FILES = budget.count("MERLOT_FORGED_SIDECARS", quick=40, every=200, fuzz=5000)
 FIRST = budget.seed(0)

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from tests.sql.slt_data import Dataset, arrow_type
+from tests.support.indexes import every_index
 
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.testing.indexes import every_index
 
 NAME = "wild"
 FIRST_MS = 1356998400000

@@ -12,6 +12,7 @@ from typing import Final
 from tests.simulation.deepstore import Files, url_of
 from tests.simulation.ledger import NONE, Intent, Rows
 from tests.simulation.processes import TABLE, Controller, Place
+from tests.support.faults import ProcessDied
 
 from merlot.cluster.lineage.replacements import (
     Replacement,
@@ -34,7 +35,6 @@ from merlot.errors import (
 )
 from merlot.ids import SegmentKey
 from merlot.spec.tasks import MERGE_LEVEL
-from merlot.testing.faults import ProcessDied
 
 HOUR_MS: Final = 3_600_000
 FRESH_MS: Final = 240_000

@@ -10,11 +10,11 @@ from typing import Final, TypeVar
 
 from tests.simulation.metastore import Session, Weather
 from tests.simulation.timeline import Timeline, VirtualClock
+from tests.support.faults import ProcessDied
 
 from merlot.errors import CorruptionError, NotFoundError, UnavailableError
 from merlot.ids import SEGMENT_SUFFIX, SegmentKey, TableName
 from merlot.store.retry import OutOfSpaceError
-from merlot.testing.faults import ProcessDied
 
 T = TypeVar("T")
 

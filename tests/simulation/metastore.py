@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from tests.simulation.timeline import Timeline, VirtualClock
+from tests.support.faults import ProcessDied
 
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import (
@@ -27,7 +28,6 @@ from merlot.metastore.protocol import (
     parents,
     run_callback,
 )
-from merlot.testing.faults import ProcessDied
 
 SESSION_MS: Final = 10_000
 """A session ends after this long in silence."""

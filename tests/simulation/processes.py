@@ -13,6 +13,7 @@ from tests.simulation.deepstore import TORN, URI, DeepStore, Files
 from tests.simulation.ledger import Ledger
 from tests.simulation.metastore import Session, Store, Weather
 from tests.simulation.timeline import Timeline, VirtualClock, VirtualLoop
+from tests.support.faults import ProcessDied
 
 from merlot.broker.directory import Directory
 from merlot.broker.scatter_gather import scatter
@@ -33,7 +34,6 @@ from merlot.query.answer.result import QueryStats
 from merlot.server.loader import Desired, Holdings, LoadFailure, decide
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
-from merlot.testing.faults import ProcessDied
 from merlot.wire.client import LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 

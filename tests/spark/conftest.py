@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 from pyspark.sql import SparkSession
+from tests.support.apps import serve_app
+from tests.support.faulty_s3 import FaultyS3
 
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.immutable import ImmutableSegment
-from merlot.testing.apps import serve_app
-from merlot.testing.faulty_s3 import FaultyS3
 from merlot_spark.session import create_session
 
 PLACES = ("folder", "bucket")

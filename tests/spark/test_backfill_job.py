@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from tests.support.processes import ClusterProcesses
+from tests.support.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 from merlot.cli.app import INTERRUPTED
 from merlot.cluster.manifests.rollups import put_rollup
@@ -21,8 +23,6 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import BACKFILLED, MERGE_LEVEL, MergeRollupTask
 from merlot.testing.patience import until, wait_until
-from merlot.testing.processes import ClusterProcesses
-from merlot.testing.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 from merlot.values.periods import DAY_MS
 
 DAYS = range(6)

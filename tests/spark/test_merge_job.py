@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.support.merges import MergeBench, rollup_config
+from tests.support.sample import ORDERS, START_MS, orders_manifest
 
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.tasks import queue
@@ -15,8 +17,6 @@ from merlot.minion.execution import Ending
 from merlot.minion.spark_merge import SparkLauncher, SparkOrder
 from merlot.spec import manifest
 from merlot.spec.tasks import Executor
-from merlot.testing.merges import MergeBench, rollup_config
-from merlot.testing.sample import ORDERS, START_MS, orders_manifest
 from merlot.values.periods import DAY_MS
 from merlot_spark import merge_job
 from merlot_spark.merge_executor import MergeOrder

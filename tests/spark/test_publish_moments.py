@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from aiohttp import web
 from pyspark.sql import SparkSession
+from tests.support.apps import serve_app
 
 from merlot.controller.http.api import make_app
 from merlot.controller.service import ControllerService
@@ -27,7 +28,6 @@ from merlot.spec import manifest
 from merlot.spec.formats import BatchFormat
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
-from merlot.testing.apps import serve_app
 from merlot.testing.patience import wait_until
 from merlot_spark import sources
 from merlot_spark.build_segments import JobOptions, build_segments

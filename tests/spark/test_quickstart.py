@@ -15,7 +15,7 @@ PATIENCE_S = 500.0
 
 
 class Quickstart:
-    """Runs of `python -m merlot_spark.quickstart` over one folder."""
+    """Runs of `python -m examples.demos.quickstart` over one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -24,7 +24,7 @@ class Quickstart:
         command = [
             sys.executable,
             "-m",
-            "merlot_spark.quickstart",
+            "examples.demos.quickstart",
             "--data",
             str(self._folder),
             "--port",

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.processes import ClusterProcesses, RoleProcess
+from tests.support.sample import orders_manifest, upload_orders
 
 from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.tasks import queue
 from merlot.spec.manifest import load as load_manifest
 from merlot.spec.tasks import MergeRollupTask
-from merlot.testing.processes import ClusterProcesses, RoleProcess
-from merlot.testing.sample import orders_manifest, upload_orders
 from merlot_spark.zookeeper import ZooKeeper
 
 DAYS, ROWS = range(4), 600

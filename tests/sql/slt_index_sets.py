@@ -17,13 +17,13 @@ from tests.sql.slt_answers import Answer
 from tests.sql.slt_data import Dataset
 from tests.sql.slt_layouts import InProcess
 from tests.sql.slt_segments import build_paths, indexed_beside, star_trees_of, uneven_edges
+from tests.support.indexes import every_index
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
 from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
-from merlot.testing.indexes import every_index
 
 IS_WANTED = count("MERLOT_INDEX_SETS", quick=0, every=0, fuzz=1) > 0
 SETS = ("none", *INDEX_KINDS, "all", "trees")

@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from examples.demos.local_node import LocalNode
 from tests.sql.slt_answers import Answer
 from tests.sql.slt_data import Dataset
 from tests.sql.slt_segments import uneven_segments
+from tests.support.processes import ClusterProcesses
 
 from merlot.catalog.publish import record_of
 from merlot.cluster.records import SegmentRecord
@@ -23,8 +25,6 @@ from merlot.spec.manifest import load_document
 from merlot.spec.pruners import SEGMENT_PRUNERS
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S, wait_until
-from merlot.testing.processes import ClusterProcesses
-from merlot_spark.local_node import LocalNode
 from merlot_spark.zookeeper import ZooKeeper
 
 

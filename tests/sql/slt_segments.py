@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from tests.sql.slt_data import Dataset
+from tests.support.indexes import every_index
 
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
@@ -26,7 +27,6 @@ from merlot.spec.derived import unit_of
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.upserting import UpsertSpec
-from merlot.testing.indexes import every_index
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
 

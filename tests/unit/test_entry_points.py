@@ -6,12 +6,12 @@ import importlib.metadata
 from pathlib import Path
 
 import pytest
+from tests.support.plugins import installed
 
 from merlot import entry_points
 from merlot.entry_points import entry_points_named
 from merlot.spec import partition_functions, pruners, stream
 from merlot.spec.indexing import PartitionFunctionSpec
-from merlot.testing.plugins import installed
 
 MODULES = {"acme": "def of(spec):\n    return lambda text: 3\n"}
 

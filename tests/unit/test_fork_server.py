@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from merlot.testing import fork_server
-from merlot.testing.fork_server import Child
+from tests.support import fork_server
+from tests.support.fork_server import Child
 
 
 def test_an_answer_that_nobody_read_is_not_taken_for_the_next_one(tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "operator" / "merlot_operator", ROOT / "spark" / "merlot_spark")
+PACKAGES = (
+    *(ROOT / "runtime" / "merlot", ROOT / "operator" / "merlot_operator", ROOT / "spark" / "merlot_spark"),
+    *(ROOT / "examples" / "demos", ROOT / "tests" / "support"),
+)
 QUALIFIED = (ROOT / "runtime" / "merlot" / "sql" / "syntax.py",)
 """Modules whose classes are named with their module wherever they are used, as `ast` is."""
 CEILINGS = {

@@ -11,7 +11,8 @@ from tests.contracts.ingestion import page as ingestion_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (ROOT / "runtime" / "merlot", ROOT / "spark" / "merlot_spark")
-SOURCES = sorted(path for package in PACKAGES for path in package.rglob("*.py") if not path.name.endswith("_pb2.py"))
+FOLDERS = (*PACKAGES, ROOT / "examples" / "demos", ROOT / "tests" / "support")
+SOURCES = sorted(path for folder in FOLDERS for path in folder.rglob("*.py") if not path.name.endswith("_pb2.py"))
 MAX_MODULE_LINES = 600
 SENDING = re.compile(r"""\b(?:pip install|pipx|uv|uvx)\b[^\n;]*?\s['"]?merlot(?:[-_]\w+)*(?:\[|['"\s`]|==|$)""", re.M)
 """A command that installs `merlot` by its name."""

@@ -3,9 +3,19 @@
 import xml.etree.ElementTree as ET
 
 import pytest
-
-from merlot_spark.flight_keys import NAMES, KeyCounts
-from merlot_spark.line_charts import LEFT, PANEL_HEIGHT, RIGHT, TOP, WIDTH, Panel, Series, line_chart, log_ticks, ticks
+from examples.demos.flight_keys import NAMES, KeyCounts
+from examples.demos.line_charts import (
+    LEFT,
+    PANEL_HEIGHT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Panel,
+    Series,
+    line_chart,
+    log_ticks,
+    ticks,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 

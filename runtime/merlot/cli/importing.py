@@ -47,8 +47,8 @@ def import_configs(
     """
     import yaml  # with the specification a quarter of a second, which other commands need not wait for
 
+    from merlot.pinot.configs.documents import convert
     from merlot.spec.manifest import ManifestError, load
-    from merlot.spec.pinot_import.documents import convert
 
     try:
         converted = convert([_document(path) for path in files])

@@ -6,7 +6,7 @@ it waits for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -16,11 +16,11 @@ from merlot.cluster.manifests import rollups, row_rules, tables, upserts
 from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.controller.places import AllowedPlaces
-from merlot.controller.status.pinot_json import Json
 from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.cluster_json import Json
 from merlot.spec import manifest
 from merlot.spec.manifest import Manifest, ManifestProblem, rollup_checks, upsert_checks
 from merlot.spec.table import Table
@@ -76,6 +76,17 @@ def apply_manifests(
             kind=document.kind, name=document.metadata.name, result=outcome, revision=revision, warnings=warnings
         )
     return [results[number] for number in range(len(documents))]
+
+
+def applier(clock: Clock, places: AllowedPlaces) -> Callable[[Metastore, str, bool], list[str]]:
+    """Return a function of a metastore, manifests and `dry_run` that calls `apply_manifests` and returns the
+    warnings."""
+
+    def apply(metastore: Metastore, text: str, dry_run: bool) -> list[str]:
+        applied = apply_manifests(metastore, text, clock, places, dry_run=dry_run)
+        return [warning for document in applied for warning in document.warnings]
+
+    return apply
 
 
 def _check(metastore: Metastore, documents: Sequence[Manifest], places: AllowedPlaces) -> list[ApplyOutcome]:

@@ -35,9 +35,9 @@ from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog,
 from merlot.controller.cleaning.catalogs import stream_state
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
 from merlot.controller.cleaning.trash import DeepStoreFiles, OpenFiles, trash_lists
-from merlot.controller.status.pinot_json import Json
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, TableName, raw_name
+from merlot.pinot.cluster_json import Json
 from merlot.spec.table import TableSpec
 
 

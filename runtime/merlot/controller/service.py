@@ -23,23 +23,22 @@ from merlot.cluster.segments.transaction import RemoveSegments, WriteContext, mu
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
-from merlot.controller.apply import AppliedDocument, apply_manifests
+from merlot.controller.apply import AppliedDocument, applier, apply_manifests
 from merlot.controller.merges.service import MergeService
-from merlot.controller.pinot_reads import PinotReads
-from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.recovery import Recovery
-from merlot.controller.status import pinot_json
-from merlot.controller.status.halves import names_by_half
-from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
 from merlot.controller.uploads import Uploads
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
-from merlot.spec import pinot_schema
+from merlot.pinot import cluster_json, schema_json
+from merlot.pinot.cluster_json import Json
+from merlot.pinot.halves import names_by_half
+from merlot.pinot.reads import PinotReads
+from merlot.pinot.writes import PinotWrites
 from merlot.spec.manifest import ManifestProblem
 from merlot.spec.shape import shape_of
 from merlot.spec.table import TableSpec
@@ -63,7 +62,7 @@ class ControllerService:
         self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = PinotReads(metastore, self.view)
-        self.pinot_writes = PinotWrites(metastore, self._clock, self._places, self.reading)
+        self.pinot_writes = PinotWrites(metastore, self._clock, applier(self._clock, self._places), self.reading)
         access = ClusterAccess(
             metastore=metastore,
             stores=self._places.stores,
@@ -125,20 +124,20 @@ class ControllerService:
 
     def schema(self, name: str) -> Json:
         """Return a table's schema in Pinot's form."""
-        return pinot_schema.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
+        return schema_json.to_pinot(raw_name(name), tables.spec_of(self.table(name)).spec.table_schema)
 
     def size(self, name: str) -> Json:
         """Return a table's bytes by segment and in total."""
-        return pinot_json.size(raw_name(name), self.view(name), tables.spec_of(self.table(name)).spec)
+        return cluster_json.size(raw_name(name), self.view(name), tables.spec_of(self.table(name)).spec)
 
     def metadata(self, name: str) -> Json:
         """Return a table's counts of segments, rows and bytes."""
-        return pinot_json.metadata(self.view(name), tables.spec_of(self.table(name)).spec)
+        return cluster_json.metadata(self.view(name), tables.spec_of(self.table(name)).spec)
 
     def instances_of_table(self, name: str) -> Json:
         """Return the brokers and servers of a table."""
         spec = tables.spec_of(self.table(name)).spec
-        return pinot_json.instances_of_table(raw_name(name), self.view(name), spec, self.instances().values())
+        return cluster_json.instances_of_table(raw_name(name), self.view(name), spec, self.instances().values())
 
     def instances(self) -> Mapping[InstanceId, InstanceRecord]:
         """Return all live processes."""
@@ -154,7 +153,7 @@ class ControllerService:
     def brokers(self) -> list[Json]:
         """Return the live brokers; each serves every table."""
         records = liveness.live_instances(self._metastore, Role.BROKER)
-        return [pinot_json.broker(records[name]) for name in sorted(records)]
+        return [cluster_json.broker(records[name]) for name in sorted(records)]
 
     @property
     def lineage_source(self) -> tuple[Metastore, WriteContext]:
@@ -183,7 +182,7 @@ class ControllerService:
                 for server, report in reports.items()
                 if server in live
             }
-            status = pinot_json.segment_status(record, view.servers_of(record.name), states, spec)
+            status = cluster_json.segment_status(record, view.servers_of(record.name), states, spec)
             if record.is_open:
                 status["totalDocs"] = rows_of(progress, record.name)
             status["visible"] = record.name in view.visible

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
+from examples.demos.line_charts import COLORS, GRID, INK, LEFT, RIGHT, WIDTH, Scale, framed, log_ticks, number_text
 from tests.bench import clickbench, clickbench_data, report
 from tests.bench.report import Case
 from tests.bench.ssb import rows_of
-
-from merlot_spark.line_charts import COLORS, GRID, INK, LEFT, RIGHT, WIDTH, Scale, framed, log_ticks, number_text
 
 ROWS: Final = 1_000_000
 TOP: Final = 72

@@ -7,13 +7,12 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from examples.demos.line_charts import Panel, Series, line_chart
 from tests.bench import ssb_data
 from tests.bench.indexes import WARM_ROWS, indexed
 from tests.bench.indexes_data import SUBJECTS
 from tests.bench.ssb import rows_of
 from tests.bench.star_tree import SEGMENT_ROWS, built_s
-
-from merlot_spark.line_charts import Panel, Series, line_chart
 
 ROWS: Final = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 NAMES: Final = {"json_paths": "JSON", "ngram": "n-gram", "bloom": "Bloom"}

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from examples.demos.line_charts import Panel, Series, line_chart
 from tests.bench.report import median_ms
 
 from merlot.query.answer.reduce import reduce
@@ -26,7 +27,6 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
-from merlot_spark.line_charts import Panel, Series, line_chart
 
 ROWS: Final = 4_000_000
 VALUES: Final = 100_000

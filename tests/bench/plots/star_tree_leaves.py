@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from examples.demos.line_charts import Panel, Series, line_chart
 from tests.bench import ssb_data
 from tests.bench.report import median_ms
 from tests.bench.ssb import Engine, rows_of, same, schema_of
@@ -19,7 +20,6 @@ from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.spec.indexing import IndexingSpec
-from merlot_spark.line_charts import Panel, Series, line_chart
 
 LEAVES: Final = (1, 10, 100, 1_000, 10_000, 100_000)
 DIMENSIONS: Final = ("p_category", "c_city", "d_year", "lo_discount", "s_region")

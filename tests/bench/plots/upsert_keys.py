@@ -16,14 +16,13 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+from examples.demos import quickstart_data
+from examples.demos.demo import NodeClient
+from examples.demos.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
+from examples.demos.flight_keys import KeyCounts
+from examples.demos.local_node import LocalNode, free_port
+from examples.demos.upsert_demo import DAY_MS, NEW_YEAR_MS, STATES
 from tests.bench.report import ROOT
-
-from merlot_spark import quickstart_data
-from merlot_spark.demo import NodeClient
-from merlot_spark.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
-from merlot_spark.flight_keys import KeyCounts
-from merlot_spark.local_node import LocalNode, free_port
-from merlot_spark.upsert_demo import DAY_MS, NEW_YEAR_MS, STATES
 
 KAFKA = os.environ.get("MERLOT_KAFKA", "")
 DAYS = 365

@@ -14,11 +14,10 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from examples.demos.quickstart_data import read_flights
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from pyarrow import fs
 from werkzeug.serving import make_server
-
-from merlot_spark.quickstart_data import read_flights
 
 PORT = 5000
 BUCKETS = ("deep", "sources")

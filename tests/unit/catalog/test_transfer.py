@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.faulty_s3 import FaultyS3
 
 from merlot.catalog import transfer
 from merlot.catalog.transfer import fetch_segments, upload_segments
@@ -17,7 +18,6 @@ from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
-from merlot.testing.faulty_s3 import FaultyS3
 from merlot.values.types import TypeName
 
 TABLE = TableName("t_OFFLINE")

@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
+from tests.support.apps import serve_app
 
 from merlot.controller.http import api
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.apps import serve_app
 
 
 @dataclass

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from tests.support.apps import serve_app
+from tests.support.sample import orders_manifest
 from tests.unit.cli.conftest import FakeNode
 
 from merlot.cli.advisor import AdviceRequest, brokers_log, newest
 from merlot.cli.client import NodeClient
 from merlot.cli.main import run
 from merlot.cluster.records import SegmentRecord
-from merlot.testing.apps import serve_app
-from merlot.testing.sample import orders_manifest
 
 
 def record(name: str, rows: int, end_ms: int | None) -> SegmentRecord:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.faults import METASTORE_WRITES, Fault, FaultyMetastore, Interrupted, ProcessDied
 
 from merlot.cluster import paths
 from merlot.cluster.consuming.found import find_control, find_stream, set_paused, tell_stream
@@ -23,7 +24,6 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
-from merlot.testing.faults import METASTORE_WRITES, Fault, FaultyMetastore, Interrupted, ProcessDied
 
 TABLE = TableName("t_OFFLINE")
 NUM_OLD = 40

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from tests.support.events import events_manifest
 
 from merlot.cluster import paths
 from merlot.cluster.consuming import pinned, recovery
@@ -30,7 +31,6 @@ from merlot.segment.index import bloom
 from merlot.spec.table import TableSpec
 from merlot.spec.tasks import MERGE_LEVEL
 from merlot.spec.upserting import UpsertMode, UpsertSpec
-from merlot.testing.events import events_manifest
 from merlot.upsert import snapshots
 from merlot.upsert.valid_docs import Bits
 

@@ -3,13 +3,13 @@
 import contextlib
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore
 
 from merlot.cluster import paths
 from merlot.cluster.instances.leases import Lease, holder
 from merlot.errors import ConflictError, UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore
 
 CLOCK = FakeClock()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 
 from merlot.cluster import paths
 from merlot.cluster.instances.liveness import register
@@ -25,7 +26,6 @@ from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 TABLE = TableName("t_OFFLINE")
 SERVER = InstanceId("Server_host_1")

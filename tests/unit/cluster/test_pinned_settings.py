@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from tests.support.events import events_manifest
 
 from merlot.cluster.consuming.pinned import pin, unpin
 from merlot.errors import CorruptionError
 from merlot.spec.table import TableSpec
-from merlot.testing.events import events_manifest
 
 
 def spec(flush_rows: int = 1000, folder: str = "/topic") -> TableSpec:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.budget import examples
+from tests.support.faults import Fault, FaultyMetastore
 
 from merlot.cluster import paths
 from merlot.cluster.instances import reports
@@ -14,7 +15,6 @@ from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.faults import Fault, FaultyMetastore
 
 TABLE = TableName("t_OFFLINE")
 SERVER = InstanceId("Server_a_1")

@@ -4,10 +4,10 @@ import contextlib
 from pathlib import Path
 
 import pytest
+from tests.support.processes import can_mount, resize_disk, small_disk
 
 from merlot.errors import UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.processes import can_mount, resize_disk, small_disk
 
 
 @pytest.mark.skipif(not can_mount(), reason="mounting a tmpfs needs root")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 from tests.unit.cluster.stream_table import (
     MANIFEST,
     NOW_MS,
@@ -46,7 +47,6 @@ from merlot.errors import MerlotError, NotFoundError
 from merlot.ids import InstanceId, RawTableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 LATER_MS = NOW_MS + 3_600_000
 

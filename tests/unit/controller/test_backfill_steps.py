@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 from tests.unit.cluster.stream_table import SERVERS, TABLE, end_of, sealed
 
 from merlot.clock import Clock
@@ -35,7 +36,6 @@ from merlot.controller.realtime.following import follow_stream
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 MANIFEST = load_tables("""
 apiVersion: merlot.dev/v1alpha1

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 
 from merlot.cluster import paths
 from merlot.cluster.instances.leases import Lease
@@ -29,7 +30,6 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 TABLE = TableName("t_OFFLINE")
 HOUR_S, DAY_S = 3600, 86_400

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
+from tests.support.merges import ORDERS, MergeBench
+from tests.support.sample import orders_manifest
 
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.catalog import recovered
@@ -37,10 +40,7 @@ from merlot.spec.tenancy import DeepStoreSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
-from merlot.testing.merges import ORDERS, MergeBench
 from merlot.testing.patience import wait_until
-from merlot.testing.sample import orders_manifest
 
 DAY_S = 86_400
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 from tests.unit.cluster import stream_table
 from tests.unit.cluster.stream_table import PINNED, TABLE
 
@@ -35,7 +36,6 @@ from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 MANIFEST = load_tables("""
 apiVersion: merlot.dev/v1alpha1

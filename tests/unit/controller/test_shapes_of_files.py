@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from tests.budget import count
+from tests.support.apps import serve_app
 from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 
@@ -36,7 +37,6 @@ from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER
-from merlot.testing.apps import serve_app
 
 OF_BATCHES = ("append", "upsert", "hybrid")
 """Bases whose tables take batches."""

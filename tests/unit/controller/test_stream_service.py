@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.events import events_manifest
+from tests.support.sample import orders_manifest
 
 from merlot.clock import SystemClock
 from merlot.cluster.consuming import transactions
@@ -18,8 +20,6 @@ from merlot.controller.streams import STALE_MS, StreamService
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.testing.events import events_manifest
-from merlot.testing.sample import orders_manifest
 
 TABLE = events_manifest(Path("/topic")).name
 SERVER = InstanceId("Server_host_1")

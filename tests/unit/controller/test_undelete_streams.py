@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.faults import Fault, FaultyMetastore, ProcessDied
 from tests.unit.cluster import stream_table
 from tests.unit.cluster.stream_table import NOW_MS, PINNED, TABLE
 
@@ -40,7 +41,6 @@ from merlot.spec.tasks import MERGE_LEVEL
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.testing.clock import FakeClock
-from merlot.testing.faults import Fault, FaultyMetastore, ProcessDied
 
 TEXT = """
 apiVersion: merlot.dev/v1alpha1

@@ -4,13 +4,13 @@ import socket
 
 import pytest
 from aiohttp import web
+from tests.support.apps import serve_app
 from tests.unit.spec import shapes
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import RawTableName
 from merlot.spec import manifest
 from merlot.spec.shape import shape_of
-from merlot.testing.apps import serve_app
 from merlot_spark.publish import ControllerClient, PublishOrder
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.apps import serve_app
 from tests.unit.spec import shapes
 
 from merlot.cluster.manifests.tables import put_table
@@ -14,7 +15,6 @@ from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest
 from merlot.store.allowed import AllowedStores
-from merlot.testing.apps import serve_app
 from merlot_spark import build_job
 
 SOURCE = ("--source", "rows.csv", "--format", "csv")

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.budget import examples
+from tests.support.indexes import every_index
 from tests.time_formats import PERIODS
 from tests.unit.merge.merge_tables import (
     DAY_MS,
@@ -31,7 +32,6 @@ from merlot.errors import InvalidInputError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.testing.indexes import every_index
 from merlot.values.types import TypeName
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import count
+from tests.support.processes import can_mount, small_disk
 from tests.unit.merge.merge_tables import ROOM, TIMES, merge, plan_of
 
 from merlot.errors import CorruptionError, UnavailableError
@@ -21,7 +22,6 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
-from merlot.testing.processes import can_mount, small_disk
 from merlot.values.types import TypeName
 
 KEYS = 16

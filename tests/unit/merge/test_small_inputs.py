@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from tests.budget import IS_QUICK
+from tests.support.forgery import put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, table_of
 from tests.unit.segment.test_forged_segments import FIELDS, INDEXING, LIES, SCHEMA, honest_rows
 
@@ -19,7 +20,6 @@ from merlot.merge.source import InputPart
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.values.types import TypeName
 
 TOGETHER = {"sorted", "few", "double", "packed", "some", "aligned", "maybe"}

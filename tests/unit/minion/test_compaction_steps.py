@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.faults import ProcessDied
 
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.clock import SystemClock
@@ -42,7 +43,6 @@ from merlot.segment.taken import taken_column
 from merlot.segment.under_schema import column_under
 from merlot.spec.manifest import load_tables
 from merlot.store.deepstore import DeepStore
-from merlot.testing.faults import ProcessDied
 from merlot.upsert.checkpoint import SegmentSnapshot
 from merlot.upsert.snapshots import decode, encode, file_name
 from merlot.upsert.valid_docs import Bits, SegmentDocs

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.merges import ENTRY, LEVEL, MergeBench
+from tests.support.sample import ORDERS, START_MS, upload_orders
 
 from merlot.cluster.lineage import replacements
 from merlot.cluster.manifests.rollups import put_rollup
@@ -21,8 +23,6 @@ from merlot.minion import execution
 from merlot.minion.execution import Ending
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, ROUNDED_TO, MergeRollupTask, MergeType
-from merlot.testing.merges import ENTRY, LEVEL, MergeBench
-from merlot.testing.sample import ORDERS, START_MS, upload_orders
 from merlot.values.periods import DAY_MS
 
 

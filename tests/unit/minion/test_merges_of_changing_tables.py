@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from tests.budget import count
+from tests.support.merges import SERVER, MergeBench
+from tests.support.sample import ORDERS
 from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 
@@ -13,8 +15,6 @@ from merlot.cluster.segments.publish import publish
 from merlot.minion.execution import Ending
 from merlot.spec import evolution
 from merlot.spec.table import Table
-from merlot.testing.merges import SERVER, MergeBench
-from merlot.testing.sample import ORDERS
 
 MOST_OF_A_FIELD = count("MERLOT_VARIANTS", quick=1, every=100)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from tests.support.forgery import put_together, taken_apart
 
 from merlot.errors import CorruptionError, InvalidInputError
 from merlot.functions.evaluate import evaluate
@@ -21,7 +22,6 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.vectors.errors import QueryArithmeticError
 from merlot.vectors.vector import INTEGERS
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.sample import build_orders, order_rows
 
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.segment import immutable
 from merlot.segment.immutable import ImmutableSegment, keep_opened
-from merlot.testing.sample import build_orders, order_rows
 
 NUM_KEPT = 2
 

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pytest
 import zstandard
+from tests.support.forgery import put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, table_of
 
 from merlot.errors import CorruptionError, InvalidInputError
@@ -23,7 +24,6 @@ from merlot.segment import layout
 from merlot.segment.layout import FACTS_BYTES, TRAILER_BYTES, Footer, footer_bytes, read_layout
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.values.types import TypeName
 
 SPARE_BYTES = 200 << 20

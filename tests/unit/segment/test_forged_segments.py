@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zstandard
 from pyroaring import BitMap
+from tests.support.forgery import Parts, expand, put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, table_of
 
 from merlot.errors import CorruptionError
@@ -20,7 +21,6 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.layout import FACTS_BYTES, TRAILER_BYTES
 from merlot.spec.indexing import Compression, IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.testing.forgery import Parts, expand, put_together, taken_apart
 from merlot.values.types import TypeName
 
 NUM_DOCS = 40_000

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.forgery import Parts, put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, matching
 
 from merlot.errors import CorruptionError
@@ -18,7 +19,6 @@ from merlot.segment.contents import check_file
 from merlot.segment.index import json_paths
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.testing.forgery import Parts, put_together, taken_apart
 from merlot.values.types import TypeName
 
 NUM_DOCS = 3_000

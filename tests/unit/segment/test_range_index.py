@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.support.forgery import put_together, taken_apart
 from tests.unit.segment.segment_tables import build, field_of, matching
 
 from merlot.errors import CorruptionError
@@ -14,7 +15,6 @@ from merlot.segment.contents import check_file
 from merlot.segment.index import range as range_index
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.values.types import TypeName
 
 NUM_DOCS = 60_000

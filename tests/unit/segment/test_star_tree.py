@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.forgery import Parts, expand, put_together, taken_apart
 from tests.unit.segment.segment_tables import build, table_of
 from typer.testing import CliRunner
 
@@ -29,7 +30,6 @@ from merlot.segment.startree.rendering import Drawing
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
 from merlot.spec.star_tree import StarTreeSpec, StoredFunction
-from merlot.testing.forgery import Parts, expand, put_together, taken_apart
 
 SCHEMA = TableSchema.model_validate(
     {

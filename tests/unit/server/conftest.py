@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-
-from merlot.testing.servers import TableDataBench
+from tests.support.servers import TableDataBench
 
 
 @pytest.fixture

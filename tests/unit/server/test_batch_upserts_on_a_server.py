@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.support.sample import ORDERS
+from tests.support.servers import TableDataBench
 
 from merlot.catalog.publish import upload
 from merlot.cluster.instances.liveness import register
@@ -27,8 +29,6 @@ from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot.testing.patience import until
-from merlot.testing.sample import ORDERS
-from merlot.testing.servers import TableDataBench
 
 MANIFEST = """
 apiVersion: merlot.dev/v1alpha1

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.forgery import put_together, taken_apart
+from tests.support.fork_server import Child
+from tests.support.sample import ORDERS, build_orders, orders_manifest, publish_orders
+from tests.support.servers import TableDataBench
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
@@ -23,11 +27,7 @@ from merlot.server import files, indexing, loader, table_data_manager
 from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
-from merlot.testing.forgery import put_together, taken_apart
-from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish_orders
-from merlot.testing.servers import TableDataBench
 
 TREE = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__amount"]}
 MORE = {

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.support.sample import build_orders
 
 from merlot.clock import SystemClock
 from merlot.cluster.records import SegmentRecord
@@ -16,7 +17,6 @@ from merlot.server import loads
 from merlot.server.files import LoadSource
 from merlot.server.loads import LoadOutcome, LoadQueue
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.sample import build_orders
 
 NUM_THREADS = 2
 

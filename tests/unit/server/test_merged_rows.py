@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.budget import count
+from tests.support.plugins import installed
 from tests.unit.server.merging_replicas import Replica, Row, Stream, interleave
 
 from merlot.cluster.consuming.progress import StreamProblem
@@ -17,7 +18,6 @@ from merlot.server.realtime.merger_retry import PoisonRowError
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.upserts import UpsertListener
 from merlot.spec.schema import TableSchema
-from merlot.testing.plugins import installed
 
 SEEDS = count("MERLOT_REPLICAS", quick=2, every=4)
 SCHEMA = TableSchema.model_validate(

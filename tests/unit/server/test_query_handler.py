@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.support.sample import ORDERS, orders_manifest, publish_orders, total_amount
+from tests.support.servers import TableDataBench
 
 from merlot.clock import SystemClock
 from merlot.cluster.manifests.tables import put_table
@@ -22,8 +24,6 @@ from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.table import Table
 from merlot.sql.parse import parse
 from merlot.testing.patience import until
-from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, total_amount
-from merlot.testing.servers import TableDataBench
 from merlot.tree import limits
 from merlot.tree.tree_json import to_json
 from merlot.wire.client import TcpChannel

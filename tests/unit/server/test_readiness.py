@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.support.sample import ORDERS, orders_manifest, publish_orders, segment_name, upload_orders
+
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
@@ -15,7 +17,6 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
-from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, segment_name, upload_orders
 
 ME = InstanceId("Server_me_1")
 

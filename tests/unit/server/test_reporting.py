@@ -4,14 +4,14 @@ import asyncio
 import threading
 
 import pytest
+from tests.support.sample import ORDERS, orders_manifest, publish_orders
+from tests.support.servers import TableDataBench
 
 from merlot.cluster.instances.reports import ReportWriter, remove_report
 from merlot.cluster.manifests.tables import put_table
 from merlot.server import table_data_manager
 from merlot.server.table_data_manager import TableDataManager
 from merlot.testing.patience import PATIENCE_S, until
-from merlot.testing.sample import ORDERS, orders_manifest, publish_orders
-from merlot.testing.servers import TableDataBench
 
 
 class HeldWriter(ReportWriter):

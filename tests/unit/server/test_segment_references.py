@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from tests.support.sample import ORDERS, build_orders
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.tables import TableSegments
-from merlot.testing.sample import ORDERS, build_orders
 
 Closed = list[str]
 

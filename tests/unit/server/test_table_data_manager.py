@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.support.forgery import put_together, taken_apart
+from tests.support.sample import ORDERS, orders_manifest, publish_orders, upload_orders
+from tests.support.servers import TableDataBench
 
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
@@ -11,10 +14,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.server import files, loader, table_data_manager
-from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.patience import until
-from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
-from merlot.testing.servers import TableDataBench
 
 
 @pytest.fixture(autouse=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.faulty_s3 import FaultyS3
 
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, SegmentName, TableName
 from merlot.schemes import DEEP_STORES
 from merlot.store.deepstore import DeepStore, largest_of
 from merlot.store.retry import OutOfSpaceError, RetryPolicy
-from merlot.testing.faulty_s3 import FaultyS3
 
 TABLE = TableName("flights_OFFLINE")
 KEY = SegmentKey(SegmentName("flights_0"), 7)

@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.faulty_s3 import FaultyS3
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import TableName
 from merlot.store import credentials
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
-from merlot.testing.faulty_s3 import FaultyS3
 
 QUICK = RetryPolicy(attempts=1, first_wait=0.001)
 TABLE = TableName("t_OFFLINE")

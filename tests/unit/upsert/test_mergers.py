@@ -12,13 +12,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.plugins import installed
 from tests.unit.upsert.upsert_rows import valid_places
 
 from merlot.errors import InvalidInputError
 from merlot.segment.arrow_types import arrow_schema, arrow_type
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.upsert import UpsertSpec
-from merlot.testing.plugins import installed
 from merlot.upsert.mergers import Chains, merger_of
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules

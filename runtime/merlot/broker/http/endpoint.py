@@ -41,7 +41,7 @@ from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import TableName, raw_name
-from merlot.spec import pinot_schema
+from merlot.pinot import schema_json
 from merlot.sql.normalised import normalised
 from merlot.sql.parse import parse, parse_statement
 
@@ -209,7 +209,7 @@ class _Paths:
         if table is None:
             problem = f"table does not exist table={request.match_info['table']}"
             return _json({"code": 404, "error": problem}, status=404)
-        return _json(pinot_schema.to_pinot(table.raw_name, table.schema))
+        return _json(schema_json.to_pinot(table.raw_name, table.schema))
 
     @describe(answer=by_name(by_name(array(TEXT))))
     async def routing_table(self, request: web.Request) -> web.Response:

@@ -38,7 +38,6 @@ from merlot.controller.http import (
 )
 from merlot.controller.http.responses import answered, asked_half, flag, json_answer, parse_body
 from merlot.controller.service import ControllerService
-from merlot.controller.status import pinot_json
 from merlot.errors import (
     UnavailableError,
 )
@@ -48,6 +47,7 @@ from merlot.http.health import health_routes
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import raw_name
+from merlot.pinot import cluster_json
 from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
@@ -231,13 +231,13 @@ class _ControllerApi:
     async def instances(self, _request: web.Request) -> web.Response:
         records = await asyncio.to_thread(self._service.instances)
         names = sorted(records)
-        return json_answer({"instances": names, "details": [pinot_json.instance(records[name]) for name in names]})
+        return json_answer({"instances": names, "details": [cluster_json.instance(records[name]) for name in names]})
 
     @answered
     @describe(answer=answers.INSTANCE)
     async def instance(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.instance, request.match_info["instance"])
-        return json_answer(pinot_json.instance(record))
+        return json_answer(cluster_json.instance(record))
 
     @answered
     @describe(answer=record({"tables": answers.NAMES}))

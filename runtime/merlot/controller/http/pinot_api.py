@@ -12,11 +12,11 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer
-from merlot.controller.pinot_writes import PinotWriteResult
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, one_of, query
 from merlot.ids import raw_name
+from merlot.pinot.writes import PinotWriteResult
 
 Json = dict[str, Any]
 

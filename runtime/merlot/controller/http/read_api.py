@@ -10,9 +10,9 @@ from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer
-from merlot.controller.pinot_reads import PinotReads
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, array, by_name, describe, one_of, record
+from merlot.pinot.reads import PinotReads
 
 
 def routes(service: PinotReads) -> list[web.RouteDef]:

@@ -12,10 +12,10 @@ from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.controller.merges.facts import RollupFacts, RollupReader, View
 from merlot.controller.merges.passes import retry_failed, run_pass
 from merlot.controller.merges.status import Running, detail, summary, task_counts
-from merlot.controller.status.pinot_json import Json
 from merlot.errors import InvalidInputError
 from merlot.ids import raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.cluster_json import Json
 from merlot.values import schedules
 
 RARE_MS = 600_000

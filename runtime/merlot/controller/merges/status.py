@@ -14,8 +14,8 @@ from merlot.cluster.tasks.queue import LevelTotals, TaskHistory, TaskProgress, T
 from merlot.controller.merges.facts import RollupFacts, RollupTask
 from merlot.controller.merges.generator import Generated
 from merlot.controller.merges.outlook import LevelOutlook
-from merlot.controller.status.pinot_json import Json
 from merlot.ids import raw_name
+from merlot.pinot.cluster_json import Json
 from merlot.spec.tasks import MergeLevel
 
 RECENT_TASKS = 10

@@ -15,8 +15,8 @@ from merlot.cluster.records import RebalanceRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.assignment import Servers, assign
 from merlot.controller.placement.reconcile import in_time
-from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId, TableName
+from merlot.pinot.cluster_json import Json
 
 Loaded = Mapping[InstanceId, Set[str]]
 """Keys of the segments that servers report, by server."""

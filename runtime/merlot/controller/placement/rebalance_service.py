@@ -20,10 +20,10 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.controller.placement import rebalance
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.rebalance import Loaded
-from merlot.controller.status.pinot_json import Json
 from merlot.errors import ConflictError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.cluster_json import Json
 from merlot.spec.table import TableSpec
 
 

@@ -1,1 +1,1 @@
-"""Status of the cluster: in one answer, and in the shapes of Pinot's clients. Pure, but for the source of facts."""
+"""Status of the cluster, in one answer. Pure, but for the source of facts."""

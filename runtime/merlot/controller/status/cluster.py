@@ -16,8 +16,8 @@ from merlot.cluster.losses import LostRecord
 from merlot.cluster.records import DrainRecord, EchoRecord, IndexingRecord, InstanceRecord, Role, TableRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement.reconcile import is_moving
-from merlot.controller.status.pinot_json import Json, unpartitioned
 from merlot.ids import InstanceId, raw_name
+from merlot.pinot.cluster_json import Json, unpartitioned
 from merlot.spec.table import TableSpec
 
 MAX_ERRORS = 5

@@ -7,8 +7,8 @@ from typing import Final
 
 from merlot.cluster.tasks.queue import QueuedTask
 from merlot.cluster.tasks.records import MERGE_LEVEL, CompactionConfig, LevelTotals, TaskHistory, TaskState
-from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.upserts import rounded
+from merlot.pinot.cluster_json import Json
 from merlot.spec.upserting import CompactionSpec
 
 AGAIN_AND_AGAIN: Final = 3

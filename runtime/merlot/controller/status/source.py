@@ -33,12 +33,12 @@ from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compactions_of
 from merlot.cluster.tasks.queue import history
 from merlot.controller.status.cluster import ClusterFacts, TableStatusFacts, instances_status, table_status
 from merlot.controller.status.compactions import compaction_status
-from merlot.controller.status.pinot_json import Json
 from merlot.controller.status.streams import StreamFacts, is_news, stream_status
 from merlot.controller.status.upserts import UpsertStatusFacts, upsert_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
+from merlot.pinot.cluster_json import Json
 from merlot.spec.upserting import CompactionSpec
 from merlot.store import credentials
 from merlot.store.allowed import AllowedStores

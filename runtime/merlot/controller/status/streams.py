@@ -14,8 +14,8 @@ from merlot.cluster.consuming.partitions import lost_ranges, open_segments
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, StreamProblem
 from merlot.cluster.records import ConsumingStatus, StreamControlRecord, StreamRecord, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId
+from merlot.pinot.cluster_json import Json
 
 STALE_MS: Final = 15_000
 """Greatest age of a server's report that counts."""

@@ -16,8 +16,8 @@ from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress
 from merlot.cluster.manifests.upserts import Upserting
 from merlot.cluster.segments.editions import editions_of
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.pinot_json import Json
 from merlot.ids import InstanceId
+from merlot.pinot.cluster_json import Json
 from merlot.spec.indexing import PartitioningSpec
 
 STALE_MS: Final = 15_000

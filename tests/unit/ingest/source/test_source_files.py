@@ -16,6 +16,7 @@ import pyarrow.fs
 import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
+from tests.support.faulty_s3 import FaultyS3
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ingest.source import blocks, columnar, locations, plan, reader
@@ -25,7 +26,6 @@ from merlot.ingest.transform import SOURCE_FILE, SOURCE_ROW
 from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
-from merlot.testing.faulty_s3 import FaultyS3
 
 SPEC = TableSpec(
     table_schema=TableSchema.model_validate(

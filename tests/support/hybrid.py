@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.support.sample import order_rows
+
 from merlot.spec.manifest import load_tables
 from merlot.spec.table import Table
-from merlot.testing.sample import order_rows
 
 NUM_PARTITIONS = 2
 

@@ -9,9 +9,9 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSe
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.halves import OFFLINE, REALTIME, half_of, halves
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status.halves import all_halves
 from merlot.ids import InstanceId, raw_name
-from merlot.spec import pinot_table
+from merlot.pinot import config_json
+from merlot.pinot.halves import all_halves
 from merlot.spec.table import TableSpec
 from merlot.values.periods import DAY_MS
 
@@ -36,12 +36,12 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
         "tenants": {"broker": spec.tenants.broker.name, "server": spec.tenants.server.name},
         "metadata": {},
         "isDimTable": False,
-        **pinot_table.shared_members(spec),
+        **config_json.shared_members(spec),
     }
     raw = raw_name(record.name)
     configs = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
     if spec.ingestion.stream is not None:
-        configs[REALTIME]["ingestionConfig"] = pinot_table.stream_members(spec.ingestion.stream)
+        configs[REALTIME]["ingestionConfig"] = config_json.stream_members(spec.ingestion.stream)
     return configs
 
 

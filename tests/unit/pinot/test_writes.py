@@ -16,15 +16,16 @@ from merlot.clock import SystemClock
 from merlot.cluster import homes, paths
 from merlot.cluster.manifests import rollups, schemas, tables
 from merlot.cluster.records import HomeRecord
+from merlot.controller.apply import applier
 from merlot.controller.http.api import make_app
-from merlot.controller.pinot_reads import PinotReads
-from merlot.controller.pinot_writes import PinotWrites
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Metastore, Op
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
+from merlot.pinot.reads import PinotReads
+from merlot.pinot.writes import PinotWrites
 from merlot.store.allowed import AllowedStores
 from merlot.streams.allowed import AllowedStreams
 
@@ -369,7 +370,8 @@ class _Mortal:
 
 def _writes(store: Any) -> PinotWrites:
     places = AllowedPlaces(AllowedStores(own=None), AllowedStreams())
-    return PinotWrites(store, SystemClock(), places, PinotReads(store, lambda _: pytest.fail("no view")))
+    clock = SystemClock()
+    return PinotWrites(store, clock, applier(clock, places), PinotReads(store, lambda _: pytest.fail("no view")))
 
 
 def _seen(store: Metastore) -> tuple[bool, bool, bool]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from merlot.pinot.configs.source import REALTIME, ConfigReader, Json
 from merlot.spec.column_names import quoted
-from merlot.spec.pinot_import.source import REALTIME, ConfigReader, Json
 
 _NOT_UNNESTED: Final = "rows are made of messages one by one; a list stays one value, as JSON"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
+from merlot.pinot.configs.source import ConfigReader, Json, without_empty
 
 _LISTS: Final = {
     "invertedIndexColumns": "inverted",

@@ -13,11 +13,10 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import Role
 from merlot.cluster.segments.halves import typed_names
 from merlot.cluster.segments.view import TableView
-from merlot.controller.status import halves, pinot_json
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore
-from merlot.spec import pinot_schema
+from merlot.pinot import cluster_json, halves, schema_json
 from merlot.spec.table import TableSpec
 from merlot.uris import redact
 
@@ -57,7 +56,7 @@ class PinotReads:
 
     def schema(self, name: str) -> Json:
         """Return a table's schema in Pinot's form."""
-        return pinot_schema.to_pinot(raw_name(name), self._spec(name).table_schema)
+        return schema_json.to_pinot(raw_name(name), self._spec(name).table_schema)
 
     def table_configs(self, name: str) -> Json:
         """Return Pinot's TableConfigs: the schema and the halves' configs."""
@@ -68,7 +67,7 @@ class PinotReads:
     def configs_by_half(self, name: str) -> Json:
         """Return Pinot's table configs by OFFLINE and REALTIME. Secrets in URIs of properties are redacted."""
         record = tables.get_table(self._metastore, name)
-        configs: Json = _redacted(pinot_json.table_config(record, tables.spec_of(record).spec))
+        configs: Json = _redacted(cluster_json.table_config(record, tables.spec_of(record).spec))
         return configs
 
     def ideal_state(self, name: str) -> Json:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+from examples.demos import demo
+from examples.demos import quickstart_data as data
+from examples.demos.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
+from examples.demos.flight_keys import KeyCounts, upserts_of
 from rich.table import Table as View
-
-from merlot_spark import demo
-from merlot_spark import quickstart_data as data
-from merlot_spark.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
-from merlot_spark.flight_keys import KeyCounts, upserts_of
 
 FLUSH_ROWS: Final = 20_000
 BOARD: Final = "SELECT state, COUNT(*), AVG(delay) FROM flightboard GROUP BY state ORDER BY state"
@@ -115,7 +114,7 @@ class Flightboard(demo.Play):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return the exit code."""
-    parser = demo.arguments("merlot_spark.upsert_demo", __doc__)
+    parser = demo.arguments("examples.demos.upsert_demo", __doc__)
     parser.add_argument("--days", type=int, default=30, help="days of flights, from January on (%(default)s)")
     chosen = parser.parse_args(arguments)
     folder = chosen.data / "upsert"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from tests.support.sample import ORDERS, START_MS, order_rows, publish_orders
 
 from merlot.catalog.transfer import verify
 from merlot.clock import Clock, SystemClock
@@ -37,7 +38,6 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.tasks import MERGE_LEVEL, MergeType
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
-from merlot.testing.sample import ORDERS, START_MS, order_rows, publish_orders
 from merlot.values.periods import DAY_MS
 
 LEVEL = "weekly"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import.source import ConfigReader, Json, duration, is_count, seconds_of, without_empty
+from merlot.pinot.configs.source import ConfigReader, Json, duration, is_count, seconds_of, without_empty
 from merlot.spec.stream import SECRET_PROPERTIES, STREAM_TYPES
 
 _DECODERS: Final = (

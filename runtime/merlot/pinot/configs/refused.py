@@ -8,8 +8,8 @@ import copy
 import re
 from typing import Any, Final
 
+from merlot.pinot.configs.source import Json
 from merlot.spec.manifest import ManifestError, load_document
-from merlot.spec.pinot_import.source import Json
 
 _OPTIONAL: Final = re.compile(
     r"""spec\.(retention|routing\.segmentPruners\[\d+\]|indexing\.(?:

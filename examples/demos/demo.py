@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from examples.demos.local_node import LocalNode, free_port
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table as View
@@ -24,7 +25,6 @@ from rich.text import Text
 
 from merlot.errors import MerlotError
 from merlot.kernels.warm import warm
-from merlot_spark.local_node import LocalNode, free_port
 
 TICK_S: Final = 0.05
 LOOK_S: Final = 0.25

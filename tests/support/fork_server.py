@@ -100,8 +100,8 @@ class _ForkServer:
     Requests and answers are numbered, because a test that is interrupted while it waits leaves an answer behind."""
 
     def __init__(self, preloaded: Mapping[str, str]) -> None:
-        command = [sys.executable, "-m", "merlot.testing.fork_server"]
-        environment = {**os.environ, **preloaded}
+        command = [sys.executable, "-m", "tests.support.fork_server"]
+        environment = {**os.environ, **preloaded, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
         self._lock = threading.Lock()
         self._number = 0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merlot.spec.pinot_import.documents import Converted
-from merlot.spec.pinot_import.source import Json
+from merlot.pinot.configs.documents import Converted
+from merlot.pinot.configs.source import Json
 from merlot.spec.table import API_VERSION
 
 

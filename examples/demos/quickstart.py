@@ -18,18 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from examples.demos import quickstart_data as data
+from examples.demos import quickstart_queries as queries
+from examples.demos.local_node import HOST, LocalNode, free_port
 from rich.console import Console
 from rich.text import Text
 
 import merlot
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, UnavailableError
 from merlot.programs import run_group
 from merlot.segment.layout import FORMAT_VERSION
 from merlot.spec import manifest
 from merlot.spec.table import Table
-from merlot_spark import quickstart_data as data
-from merlot_spark import quickstart_queries as queries
-from merlot_spark.local_node import HOST, LocalNode, free_port
 from merlot_spark.progress import StatusLine
 from merlot_spark.publish import ControllerClient
 
@@ -39,7 +39,6 @@ SOURCE_KEY = "merlot.source"
 """Key in a record's custom map: fingerprint of the rows and of the table that it was built from."""
 SERVED_WITHIN_S = 60.0
 POLL_S = 0.05
-EXAMPLES = ("examples", "flights")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ def run(settings: QuickstartSettings, steps: Steps) -> None:
 
 def _settings(arguments: Sequence[str] | None) -> QuickstartSettings:
     parser = argparse.ArgumentParser(
-        prog="python -m merlot_spark.quickstart", description=(__doc__ or "").splitlines()[0]
+        prog="python -m examples.demos.quickstart", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument(
         "--serve", action=argparse.BooleanOptionalAction, default=True, help="keep serving after the answers"
@@ -133,13 +132,9 @@ def _settings(arguments: Sequence[str] | None) -> QuickstartSettings:
 
 
 def _examples() -> Path:
-    """Return the example's folder: that of this checkout, else one below the working directory."""
-    for root in (Path(__file__).resolve().parents[2], Path.cwd()):
-        folder = root.joinpath(*EXAMPLES)
-        if (folder / "table.yaml").is_file():
-            is_below = folder.is_relative_to(Path.cwd())
-            return folder.relative_to(Path.cwd()) if is_below else folder
-    raise NotFoundError(f"no {'/'.join(EXAMPLES)}/table.yaml here: run the quickstart in a checkout of Merlot")
+    """Return the example's folder, relative to the working directory if it is below it."""
+    folder = Path(__file__).resolve().parents[1] / "flights"
+    return folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
 
 
 def _read_manifest(path: Path) -> tuple[str, Table]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from merlot_spark.demo import NodeClient
-from merlot_spark.line_charts import Panel, Series, line_chart
+from examples.demos.demo import NodeClient
+from examples.demos.line_charts import Panel, Series, line_chart
 
 NAMES: Final = {"flightboard": "without a time to live", "flightboard_day": "time to live of a day"}
 """Tables, and their legends in the chart."""

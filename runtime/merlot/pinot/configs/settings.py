@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import import nested
-from merlot.spec.pinot_import.source import (
+from merlot.pinot.configs import nested
+from merlot.pinot.configs.source import (
     REALTIME,
     ConfigReader,
     Json,

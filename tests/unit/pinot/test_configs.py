@@ -12,20 +12,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from tests.unit.spec.pinot_settings import SETTINGS
+from tests.unit.pinot.pinot_settings import SETTINGS
 from typer.testing import CliRunner
 
 from merlot.cli.app import app
 from merlot.cli.main import run
 from merlot.cluster.records import TableRecord
-from merlot.controller.status import pinot_json
 from merlot.errors import InvalidInputError
 from merlot.ingest import stream_checks
 from merlot.ingest.row_expressions import RowExpressions
+from merlot.pinot import cluster_json
+from merlot.pinot.configs.changes import applied
+from merlot.pinot.configs.documents import Converted, convert
 from merlot.spec import manifest
 from merlot.spec.manifest.upsert_checks import against_table
-from merlot.spec.pinot_import.changes import applied
-from merlot.spec.pinot_import.documents import Converted, convert
 from merlot.spec.table import Table
 
 SCHEMA = {
@@ -580,7 +580,7 @@ def _model(converted: Converted) -> Table:
 def _half(half: dict[str, Any], table: Table) -> dict[str, Any]:
     """The config that a controller answers for the table made of it."""
     record = TableRecord(name=table.name, revision=1, manifest=manifest.dump(table))
-    answered: dict[str, Any] = pinot_json.table_config(record, table.spec)[half["tableType"]]
+    answered: dict[str, Any] = cluster_json.table_config(record, table.spec)[half["tableType"]]
     return answered
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from merlot.errors import InvalidInputError
-from merlot.spec.pinot_import import columns, settings, storage
-from merlot.spec.pinot_import.refused import without_refused
-from merlot.spec.pinot_import.source import OFFLINE, REALTIME, ConfigReader, Json, without_empty
-from merlot.spec.pinot_import.streams import stream
+from merlot.pinot.configs import columns, settings, storage
+from merlot.pinot.configs.refused import without_refused
+from merlot.pinot.configs.source import OFFLINE, REALTIME, ConfigReader, Json, without_empty
+from merlot.pinot.configs.streams import stream
 from merlot.spec.table import API_VERSION
 
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from merlot.spec.pinot_import.source import ConfigReader, Json, without_empty
+from merlot.pinot.configs.source import ConfigReader, Json, without_empty
 
 _NO_EQUIVALENT: Final[Mapping[str, str]] = {
     "notNull": "a column takes nulls; leave rows without a value out by a filter",

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
+from examples.demos import demo
+from examples.demos import quickstart_data as data
 from rich.table import Table as View
-
-from merlot_spark import demo
-from merlot_spark import quickstart_data as data
 
 NUM_PARTITIONS: Final = 2
 FLUSH_ROWS: Final = 20_000
@@ -128,7 +127,7 @@ class FlightEvents(demo.Play):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; return the exit code."""
-    parser = demo.arguments("merlot_spark.stream_demo", __doc__)
+    parser = demo.arguments("examples.demos.stream_demo", __doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="how long to play (%(default)s)")
     chosen = parser.parse_args(arguments)
     folder = chosen.data / "stream"

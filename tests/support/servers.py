@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from tests.support.sample import ORDERS
+
 from merlot.clock import SystemClock
 from merlot.cluster.instances.reports import ReportReader, ServerReport
 from merlot.cluster.segments.transaction import Assign, mutate
@@ -21,7 +23,6 @@ from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER
-from merlot.testing.sample import ORDERS
 
 
 class TableDataBench:

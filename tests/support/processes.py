@@ -21,6 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.fork_server import Child
+
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
@@ -31,7 +33,6 @@ from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.ports import free_port
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, wait_until
 
 POLL_S = 0.02

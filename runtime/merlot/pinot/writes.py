@@ -11,25 +11,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from merlot.clock import Clock
 from merlot.cluster import homes
 from merlot.cluster.manifests import schemas, tables
 from merlot.cluster.together import PendingWrites
-from merlot.controller.apply import apply_manifests
-from merlot.controller.pinot_reads import PinotReads
-from merlot.controller.places import AllowedPlaces
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import RawTableName, raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.pinot.configs import changes
+from merlot.pinot.configs.documents import Converted, convert, convert_schema
+from merlot.pinot.reads import PinotReads
 from merlot.spec import manifest
 from merlot.spec.manifest import ManifestError
-from merlot.spec.pinot_import import changes
-from merlot.spec.pinot_import.documents import Converted, convert, convert_schema
 
 Json = dict[str, Any]
-T = TypeVar("T")
+Apply = Callable[[Metastore, str, bool], Sequence[str]]
+"""Function of a metastore, manifests as YAML, and `dry_run`: checks them, applies them unless `dry_run`, returns
+warnings."""
 
 _ATTEMPTS = 5
 _TABLE_TYPES = ("OFFLINE", "REALTIME")
@@ -46,10 +46,10 @@ class PinotWriteResult:
 class PinotWrites:
     """Writer of Pinot's configs to one cluster."""
 
-    def __init__(self, metastore: Metastore, clock: Clock, places: AllowedPlaces, reading: PinotReads) -> None:
+    def __init__(self, metastore: Metastore, clock: Clock, apply: Apply, reading: PinotReads) -> None:
         self._metastore = metastore
         self._clock = clock
-        self._places = places
+        self._apply = apply
         self._reading = reading
 
     def check_owner(self, what: str) -> None:
@@ -229,9 +229,7 @@ class PinotWrites:
             pending = PendingWrites(self._metastore)
             notes = list(converted.notes)
             if converted.manifests:
-                text = _text(converted.manifests)
-                applied = apply_manifests(pending, text, self._clock, self._places, dry_run=dry_run)
-                notes += [warning for document in applied for warning in document.warnings]
+                notes += self._apply(pending, _text(converted.manifests), dry_run)
             operation = None if schema is None else schemas.writing(self._metastore, raw, schema, self._clock.now_ms())
             if operation is not None:
                 pending.add(operation)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from merlot.cluster.segments.publish import publish
-from merlot.server import files, loader
+from merlot.server import files
 from merlot.testing.patience import until
 from merlot.testing.processes import can_mount, resize_disk, small_disk
 from merlot.testing.sample import ORDERS, publish_orders, upload_orders
@@ -29,7 +29,6 @@ async def test_a_full_disk_is_said_and_what_is_loaded_stays_served(
     disk: Path, tmp_path: Path, spare_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`blind`: no look at the free space before, so that the write itself fails half-way."""
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
     bench = TableDataBench(tmp_path)
     with monkeypatch.context() as roomy:
         roomy.setattr(files, "SPARE_BYTES", 0)

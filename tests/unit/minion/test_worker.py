@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
@@ -20,10 +21,11 @@ from merlot.errors import CorruptionError, InvalidInputError, MerlotError, Unava
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, MetastoreSilentError
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.minion import execution, worker
+from merlot.minion import execution
 from merlot.minion.control import TaskControl
 from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
+from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import until
@@ -68,11 +70,11 @@ async def metastore(tmp_path: Path) -> AsyncIterator[SqliteMetastore]:
     store.close()
 
 
+SHORT_WAITS: Final = MinionTuning(look_s=0.02, progress_s=0.0, pause_s=0.2)
+
+
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LOOK_S", 0.02)
-    monkeypatch.setattr(worker, "PROGRESS_S", 0.0)
-    monkeypatch.setattr(worker, "PAUSE_S", 0.2)
     monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 20)
     monkeypatch.setattr(tasks, "MAX_BACKOFF_MS", 20)
 
@@ -87,7 +89,9 @@ def queue(metastore: Metastore, *names: str) -> None:
 async def working(
     metastore: Metastore, kind: Greet, *, name: str = "Minion_0", slots: int = 1
 ) -> AsyncIterator[Worker]:
-    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, WorkerSettings(slots=slots))
+    one = Worker(
+        metastore, InstanceId(name), SystemClock(), {KIND: kind}, WorkerSettings(slots=slots, tuning=SHORT_WAITS)
+    )
     task = asyncio.create_task(one.run())
     try:
         yield one

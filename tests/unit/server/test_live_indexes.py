@@ -19,7 +19,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar import build
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server import files, indexing, loader, table_data_manager
+from merlot.server import files, indexing
 from merlot.server.table_data_manager import TableDataManager
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
@@ -41,12 +41,6 @@ MORE = {
 """Segments are built with the index of cities alone."""
 BY_CITY = "SELECT city, SUM(amount) FROM orders GROUP BY city"
 DAYS = (0, 1, 2)
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 def declare(bench: TableDataBench, fields: dict[str, Any]) -> None:

@@ -10,18 +10,11 @@ from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
-from merlot.server import files, loader, table_data_manager
+from merlot.server import files, table_data_manager
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
 from merlot.testing.servers import TableDataBench
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 def keys_of(records: list[SegmentRecord]) -> set[str]:
@@ -281,7 +274,6 @@ async def test_a_silent_metastore_leaves_everything_as_it_was(
         raise UnavailableError("metastore is silent")
 
     with monkeypatch.context() as patched:
-        patched.setattr(table_data_manager, "RETRY_S", 0.01)
         patched.setattr(table_data_manager, "load", fail)
         started.wake()
         with pytest.raises(TimeoutError):

@@ -1,0 +1,19 @@
+"""Waits of a minion that no deployment has a reason to change, and that tests shorten (ADR 27)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinionTuning:
+    """Waits of a minion, in seconds."""
+
+    pause_s: float = 5.0
+    """Time between two looks at the queues when no watch fires."""
+    look_s: float = 0.5
+    """Time between two checks of running tasks."""
+    progress_s: float = 1.0
+    """Shortest time between two records of a task's progress."""
+    load_look_s: float = 1.0
+    """Time between two checks whether servers have loaded the outputs of a merge."""

@@ -20,6 +20,7 @@ from merlot.broker.http import endpoint
 from merlot.broker.http.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
+from merlot.broker.tuning import BrokerTuning
 from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
@@ -55,6 +56,7 @@ class NodeTuning:
     """Waits of the node's roles, which tests shorten."""
 
     server: ServerTuning = field(default_factory=ServerTuning)
+    broker: BrokerTuning = field(default_factory=BrokerTuning)
     controller: ControllerTuning = field(default_factory=ControllerTuning)
     minion: MinionTuning = field(default_factory=MinionTuning)
 
@@ -205,6 +207,7 @@ class Node:
             grpc_port=self._config.grpc_port,
             is_mounted=True,
             settings=self._config.broker,
+            tuning=self._config.tuning.broker,
         )
         role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
         self._exits.push_async_callback(role.stop)

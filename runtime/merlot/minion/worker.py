@@ -196,7 +196,7 @@ class Worker:
     async def _run(self, task: _Running) -> None:
         loop = asyncio.get_running_loop()
         started = time.monotonic()
-        execution = Execution(self._metastore, self._clock, self._kinds[task.kind])
+        execution = Execution(self._metastore, self._clock, self._kinds[task.kind], self._tuning)
         _LOG.info("task begins kind=%s task=%s table=%s", task.kind, task.task_id, task.table)
         ending = Ending.LOST
         try:

@@ -7,13 +7,18 @@ from typing import Any, Final, Self
 
 import aiohttp
 
+from merlot.broker.tuning import BrokerTuning
 from merlot.controller.tuning import ControllerTuning
 from merlot.embedded.node import Node, NodeConfig, NodeTuning
 from merlot.minion.tuning import MinionTuning
 from merlot.server.tuning import ServerTuning, StreamTuning
 from merlot.testing.patience import until
 
-SHORT_WAITS: Final = NodeTuning(controller=ControllerTuning(retry_s=0.1), minion=MinionTuning(load_look_s=0.1))
+SHORT_WAITS: Final = NodeTuning(
+    broker=BrokerTuning(echo_look_s=0.05),
+    controller=ControllerTuning(retry_s=0.1),
+    minion=MinionTuning(load_look_s=0.1),
+)
 """Minions and the controller look soon whether segments are loaded: most tests wait for it several times."""
 
 StartNode = Callable[..., Awaitable[Node]]

@@ -8,7 +8,6 @@ import pytest
 import yaml
 from tests.unit.embedded.nodes import StartNode, until_answer, until_rows
 
-from merlot.broker import echo
 from merlot.cluster.records import PartitionRecord, SegmentRecord
 from merlot.embedded.node import Node
 from merlot.spec.table import Table
@@ -60,7 +59,6 @@ FUNCTION_NAMES = ("factory_fails", "value_error", "answers_none", "always_one")
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(echo, "LOOK_S", 0.05)
     pruners = {name: f"acme_pruners:{name.removeprefix('acme.')}" for name in PRUNER_NAMES}
     groups = {
         "merlot.segment_pruners": {**pruners, "acme.missing": "acme_nowhere:prune", "acme.broken": "acme_broken:prune"},

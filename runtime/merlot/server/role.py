@@ -295,7 +295,7 @@ class ServerRole:
         return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
-            files=LocalSegmentFiles(self._config.data_dir),
+            files=LocalSegmentFiles(self._config.data_dir, self._config.tuning.files),
             io=self._io,
             loads=self._loads,
             indexes=self._indexes,

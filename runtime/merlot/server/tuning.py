@@ -1,4 +1,4 @@
-"""Waits of a server that no deployment has a reason to change, and that tests shorten (ADR 27).
+"""Waits and sizes of a server that no deployment has a reason to change, and that tests lower (ADR 27).
 
 Each part of a server is given its section; the values here are those that were measured. What depends on the machine
 or the cluster is a setting (`merlot.server.settings`).
@@ -22,6 +22,16 @@ class LoadTuning:
 
 
 DEFAULT_LOADS: Final = LoadTuning()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileTuning:
+    """Sizes of segment files on the local disk, in bytes."""
+
+    spare_bytes: int = 16 << 20
+    """Bytes left free on the disk, so that a full disk is noticed before it is hit."""
+    small_bytes: int = 1 << 20
+    """Size up to which a file is read and verified in one piece, and mapped when a query first reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +61,16 @@ class StreamTuning:
     checkpoint_rest_ms: int = 5_000
     """Milliseconds between two checkpoints of an upsert partition, and before a retry. Of the states captured
     meanwhile, the last is kept."""
+    tidy_s: float = 0.01
+    """Longest time, in seconds, for which an upsert partition prunes its index between two polls. A small index is
+    pruned within it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTuning:
-    """Waits of all parts of a server."""
+    """Waits and sizes of all parts of a server."""
 
     loads: LoadTuning = field(default_factory=LoadTuning)
+    files: FileTuning = field(default_factory=FileTuning)
     tables: TableTuning = field(default_factory=TableTuning)
     streams: StreamTuning = field(default_factory=StreamTuning)

@@ -18,7 +18,7 @@ from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.table import StreamThreads
 from merlot.server.table_data_manager import TableDataDeps, TableDataManager
-from merlot.server.tuning import LoadTuning, ServerTuning, TableTuning
+from merlot.server.tuning import FileTuning, LoadTuning, ServerTuning, TableTuning
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.streams.allowed import AllowedStreams
@@ -28,6 +28,8 @@ from merlot.testing.sample import ORDERS
 SHORT_WAITS: Final = ServerTuning(
     loads=LoadTuning(first_retry_s=0.1), tables=TableTuning(retry_s=0.05, linger_s=0.01, recheck_s=0.05, look_s=0.05)
 )
+FULL_DISK: Final = FileTuning(spare_bytes=1 << 60)
+"""Sizes by which no disk has room for another file."""
 
 
 class TableDataBench:

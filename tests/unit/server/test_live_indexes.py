@@ -19,15 +19,16 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar import build
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server import files, indexing
+from merlot.server import indexing
 from merlot.server.table_data_manager import TableDataManager
+from merlot.server.tuning import FileTuning
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.fork_server import Child
 from merlot.testing.patience import PATIENCE_S, until
 from merlot.testing.sample import ORDERS, build_orders, orders_manifest, publish_orders
-from merlot.testing.servers import TableDataBench
+from merlot.testing.servers import FULL_DISK, TableDataBench
 
 TREE = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": ["SUM__amount"]}
 MORE = {
@@ -177,17 +178,15 @@ async def test_a_sidecar_that_rots_while_it_is_served_is_made_again(bench: Table
     await all_built(bench)
 
 
-async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(
-    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
-    with monkeypatch.context() as full:
-        full.setattr(files, "SPARE_BYTES", 1 << 60)
-        declare(bench, MORE)
-        await until(lambda: "no space left" in bench.report().indexing.problem)
-        assert bench.report().indexing.built == 0
-        assert bench.report().errors == {}
-        assert "STARTREE" not in how(started, BY_CITY)
+    bench.files.tuning = FULL_DISK
+    declare(bench, MORE)
+    await until(lambda: "no space left" in bench.report().indexing.problem)
+    assert bench.report().indexing.built == 0
+    assert bench.report().errors == {}
+    assert "STARTREE" not in how(started, BY_CITY)
+    bench.files.tuning = FileTuning()
     await all_built(bench)
     assert bench.report().indexing.problem == ""
 
@@ -218,7 +217,7 @@ async def test_a_failure_is_of_the_past_once_a_segment_has_its_sidecar(
 ) -> None:
     """As when it was fetched anew meanwhile: who waited for the moment to try again would never wait."""
     started, _ = await start_with(bench)
-    monkeypatch.setattr(files, "SPARE_BYTES", 1 << 60)
+    bench.files.tuning = FULL_DISK
     declare(bench, MORE)
     await until(lambda: "no space left" in bench.report().indexing.problem)
     asked = IndexingSpec.model_validate(MORE)

@@ -11,10 +11,11 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.server import files, table_data_manager
+from merlot.server.tuning import FileTuning
 from merlot.testing.forgery import put_together, taken_apart
 from merlot.testing.patience import until
 from merlot.testing.sample import ORDERS, orders_manifest, publish_orders, upload_orders
-from merlot.testing.servers import TableDataBench
+from merlot.testing.servers import FULL_DISK, TableDataBench
 
 
 def keys_of(records: list[SegmentRecord]) -> set[str]:
@@ -146,7 +147,7 @@ async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy
     (large,) = upload_orders(bench.deep_store, [1])
     Path(large.url.removeprefix("file://")).write_bytes(bytes(8 << 20))
     put_table(bench.metastore, orders_manifest())
-    publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": files.SMALL_BYTES + 1})])
+    publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": FileTuning().small_bytes + 1})])
     bench.assign(bench.me)
     await bench.start_manager()
     await until(lambda: len(bench.report().errors) == 2)
@@ -186,11 +187,11 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     assert bench.report().loaded == {str(records[1].key)}
 
 
-@pytest.mark.parametrize("small_bytes", [files.SMALL_BYTES, 0], ids=["read", "copied"])
+@pytest.mark.parametrize("small_bytes", [FileTuning().small_bytes, 0], ids=["read", "copied"])
 async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
     bench: TableDataBench, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
-    monkeypatch.setattr(files, "SMALL_BYTES", small_bytes)
+    bench.files.tuning = FileTuning(small_bytes=small_bytes)
     records = publish_orders(bench.metastore, bench.deep_store, [0])
     with monkeypatch.context() as impatient:
         impatient.setattr(files, "patience_s", lambda size_bytes: -1.0)
@@ -200,17 +201,15 @@ async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
     await until(lambda: bench.report().loaded == keys_of(records))
 
 
-async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
-    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0])
-    with monkeypatch.context() as full:
-        full.setattr(files, "SPARE_BYTES", 1 << 60)
-        more = upload_orders(bench.deep_store, [1])
-        publish(bench.metastore, ORDERS, more)
-        bench.assign(bench.me)
-        await until(lambda: "no space left" in bench.report().errors.get(str(more[0].key), ""))
-        assert bench.report().loaded == keys_of(records)
+    bench.files.tuning = FULL_DISK
+    more = upload_orders(bench.deep_store, [1])
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: "no space left" in bench.report().errors.get(str(more[0].key), ""))
+    assert bench.report().loaded == keys_of(records)
+    bench.files.tuning = FileTuning()
     await until(lambda: bench.report().loaded == keys_of(records + more))
 
 

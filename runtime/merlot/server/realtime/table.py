@@ -442,6 +442,7 @@ class TableStream:
             borrow=self._deps.borrow,
             on_change=self._deps.on_change,
             snapshots=self._snapshots_of(number),
+            tuning=self._deps.tuning,
         )
         listener = self._listeners[number] = UpsertListener(deps, records)
         return listener

@@ -18,7 +18,7 @@ CEILINGS = {
     "merlot.aggregates": 11,
     "merlot.catalog": 1,
     "merlot.cli": 2,
-    "merlot.cluster": 15,
+    "merlot.cluster": 14,
     "merlot.controller": 3,
     "merlot.ingest": 12,
     "merlot.kernels": 4,

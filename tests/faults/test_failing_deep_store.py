@@ -2,18 +2,11 @@
 
 from pathlib import Path
 
-import pytest
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.sample import publish_orders
 from tests.support.servers import TableDataBench
 
-from merlot.server import loader
 from merlot.testing.patience import until
-
-
-@pytest.fixture(autouse=True)
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 async def test_a_deep_store_that_answers_500_is_reported_and_tried_again(s3: FaultyS3, tmp_path: Path) -> None:

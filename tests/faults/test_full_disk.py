@@ -9,7 +9,7 @@ from tests.support.sample import ORDERS, publish_orders, upload_orders
 from tests.support.servers import TableDataBench
 
 from merlot.cluster.segments.publish import publish
-from merlot.server import files, loader
+from merlot.server.tuning import FileTuning
 from merlot.testing.patience import until
 
 ROWS = 20_000
@@ -24,23 +24,21 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-@pytest.mark.parametrize("spare_bytes", [files.SPARE_BYTES, 0, -(1 << 40)], ids=["spare", "no spare", "blind"])
+@pytest.mark.parametrize("spare_bytes", [FileTuning().spare_bytes, 0, -(1 << 40)], ids=["spare", "no spare", "blind"])
 async def test_a_full_disk_is_said_and_what_is_loaded_stays_served(
-    disk: Path, tmp_path: Path, spare_bytes: int, monkeypatch: pytest.MonkeyPatch
+    disk: Path, tmp_path: Path, spare_bytes: int
 ) -> None:
     """`blind`: no look at the free space before, so that the write itself fails half-way."""
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
     bench = TableDataBench(tmp_path)
-    with monkeypatch.context() as roomy:
-        roomy.setattr(files, "SPARE_BYTES", 0)
-        first = publish_orders(bench.metastore, bench.deep_store, [0], num_rows=ROWS)
-        bench.assign(bench.me)
-        manager = await bench.start_manager()
-        await until(lambda: len(bench.report().loaded) == 1)
+    bench.files.tuning = FileTuning(spare_bytes=0)
+    first = publish_orders(bench.metastore, bench.deep_store, [0], num_rows=ROWS)
+    bench.assign(bench.me)
+    manager = await bench.start_manager()
+    await until(lambda: len(bench.report().loaded) == 1)
     filler = disk / "filler"
     # Less is left than either of the next two takes.
     filler.write_bytes(b"x" * (1_000_000 - first[0].size_bytes))
-    monkeypatch.setattr(files, "SPARE_BYTES", spare_bytes)
+    bench.files.tuning = FileTuning(spare_bytes=spare_bytes)
     more = upload_orders(bench.deep_store, [1, 2], ROWS)
     publish(bench.metastore, ORDERS, more)
     bench.assign(bench.me)

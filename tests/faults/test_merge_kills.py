@@ -31,7 +31,8 @@ from merlot.cluster.tasks.queue import TaskOutcome, TaskState
 from merlot.errors import UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.minion import leftovers
-from merlot.minion.execution import MAX_DEATHS, Ending
+from merlot.minion.execution import Ending
+from merlot.minion.tuning import MinionTuning
 from merlot.spec.tasks import ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 
@@ -42,9 +43,8 @@ NUM_MOMENTS = count("MERLOT_KILLS", quick=2, every=8, fuzz=200)
 
 
 @pytest.fixture(autouse=True)
-def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each part of a bucket is queued by a write of its own."""
-    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
+def _small_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queue each part of a bucket by a write of its own."""
     monkeypatch.setattr(queue, "MAX_MULTI_BYTES", 1)
 
 
@@ -189,7 +189,7 @@ def test_a_metastore_that_is_silent_again_and_again_never_sets_a_task_aside(
     with a_bench(tmp_path / "silent", **config) as bench:
         expected = bench.expected_rows()
         bench.register("Minion_1")
-        for _ in range(MAX_DEATHS + 5):
+        for _ in range(MinionTuning().max_deaths + 5):
             faulty = FaultyMetastore(bench.inner, rng.choice([Fault.LOSE_REQUEST, Fault.LOSE_ANSWER]), 0)
             faulty.fail_from(rng.randrange(num_writes // 2))
             with contextlib.suppress(UnavailableError):

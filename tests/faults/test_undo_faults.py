@@ -43,9 +43,8 @@ REST = {
 
 
 @pytest.fixture(autouse=True)
-def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each part of a bucket is queued by a write of its own."""
-    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
+def _small_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queue each part of a bucket by a write of its own."""
     monkeypatch.setattr(queue, "MAX_MULTI_BYTES", 1)
 
 

@@ -2,32 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.node.nodes import StartNode
+from tests.node.nodes import SHORT_WAITS, StartNode
 from tests.support.sample import ORDERS, upload_orders
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.controller import role as controller_role
-from merlot.controller.loop import LoopConfig
 from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.minion import role as minion_role
-from merlot.minion.merge_rollup import MergeSettings
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
-
-
-@pytest.fixture(autouse=True)
-def _frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Minions and the controller look soon at what came of segments: most tests wait for it several times."""
-    monkeypatch.setattr(minion_role, "MergeSettings", partial(MergeSettings, load_look_s=0.1))
-    monkeypatch.setattr(controller_role, "LoopConfig", partial(LoopConfig, retry_s=0.1))
 
 
 @pytest.fixture
@@ -48,6 +36,7 @@ async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
                 http_port=http_port,
                 grpc_port=grpc_port,
                 stream_folders=(str(tmp_path),),
+                tuning=SHORT_WAITS,
             )
         )
         nodes.append(node)

@@ -1,15 +1,32 @@
 """Nodes as the tests of this folder start and ask them."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import aiohttp
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.broker.tuning import BrokerTuning
+from merlot.controller.tuning import ControllerTuning
+from merlot.embedded.node import Node, NodeConfig, NodeTuning
+from merlot.minion.tuning import MinionTuning
+from merlot.server.tuning import ServerTuning, StreamTuning
 from merlot.testing.patience import until
 
+SHORT_WAITS: Final = NodeTuning(
+    broker=BrokerTuning(echo_look_s=0.05),
+    controller=ControllerTuning(retry_s=0.1),
+    minion=MinionTuning(load_look_s=0.1),
+)
+"""Minions and the controller look soon whether segments are loaded: most tests wait for it several times."""
+
 StartNode = Callable[..., Awaitable[Node]]
+
+
+def with_checkpoint_rest(rest_ms: int) -> NodeTuning:
+    """Return short waits with a checkpoint of each upsert partition every `rest_ms` milliseconds."""
+    return replace(SHORT_WAITS, server=ServerTuning(streams=StreamTuning(checkpoint_rest_ms=rest_ms)))
 
 
 async def ask(node: Node, sql: str) -> dict[str, Any]:
@@ -37,6 +54,8 @@ async def apply(node: Node, manifest: str) -> Any:
 class OwnNode:
     """A node in a folder, which ends with the block and can begin anew within it."""
 
+    tuning = SHORT_WAITS
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._data = folder / "data"
@@ -46,7 +65,9 @@ class OwnNode:
         return self._made_on(0)
 
     def _made_on(self, port: int) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=port, stream_folders=(str(self._folder),)))
+        return Node(
+            NodeConfig(data_dir=self._data, http_port=port, stream_folders=(str(self._folder),), tuning=self.tuning)
+        )
 
     async def __aenter__(self) -> Self:
         await self.node.start()

@@ -16,6 +16,7 @@ import pytest_asyncio
 from pyarrow import json as arrow_json
 from pyarrow import orc, parquet
 from tests.node import grpc_client, nodes
+from tests.node.nodes import SHORT_WAITS
 
 from merlot.cli import main
 from merlot.embedded.node import Node, NodeConfig
@@ -118,7 +119,11 @@ def oracle() -> Iterator[duckdb.DuckDBPyConnection]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
     folder = tmp_path_factory.mktemp("names")
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),)))
+    node = Node(
+        NodeConfig(
+            data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),), tuning=SHORT_WAITS
+        )
+    )
     await node.start()
     yield node
     await node.stop()

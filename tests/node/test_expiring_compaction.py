@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.node.nodes import with_checkpoint_rest
 from tests.node.test_upsert_snapshots import KeepingBoard
 from tests.node.test_upserts import NUM_PARTITIONS, POLL_S, Row
 from tests.unit.upsert.oracle import Oracle
 
 from merlot.embedded.node import Node, NodeConfig
-from merlot.server.realtime import snapshots
 from merlot.testing.patience import PATIENCE_S
 
 TTL = 150
@@ -27,12 +27,15 @@ class ExpiringBoard(KeepingBoard):
     Its server answers by files soon after a commit: once a segment that it answers for by rows is rewritten, no other
     checkpoint is kept until it does, and without one nothing more is rewritten."""
 
+    tuning = with_checkpoint_rest(100)
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.oracles = [Oracle(TTL) for _ in range(NUM_PARTITIONS)]
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1, stream_folders=(str(self._folder),)))
+        folders = (str(self._folder),)
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1, stream_folders=folders, tuning=self.tuning))
 
     def write(self, rows: list[Row]) -> None:
         numbered = [{**row, "amount": self.num_rows + place, "gone": False} for place, row in enumerate(rows)]
@@ -60,8 +63,7 @@ class ExpiringBoard(KeepingBoard):
 
 
 @pytest.fixture
-async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(snapshots, "REST_MS", 100)
+async def board(tmp_path: Path) -> Any:
     async with ExpiringBoard(tmp_path) as started:
         yield started
 

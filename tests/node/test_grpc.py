@@ -13,6 +13,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from tests.node import grpc_client, nodes
+from tests.node.nodes import SHORT_WAITS
 
 from merlot.embedded.node import Node, NodeConfig
 from merlot.testing.patience import until
@@ -68,7 +69,11 @@ async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
     """With the table of things. Nobody changes it."""
     folder = tmp_path_factory.mktemp("grpc")
     write(folder / "topic" / "0", map(thing, range(NUM_ROWS)))
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),)))
+    node = Node(
+        NodeConfig(
+            data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),), tuning=SHORT_WAITS
+        )
+    )
     await node.start()
     await nodes.apply(node, MANIFEST.format(topic=folder / "topic"))
     await nodes.until_rows(node, "SELECT COUNT(*) FROM things", [[NUM_ROWS]])

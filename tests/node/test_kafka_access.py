@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from tests.contracts.streams.kafka_brokers import CONTROL, NO_CONTROL, KafkaBrokers, kafka_brokers
+from tests.node.nodes import SHORT_WAITS
 from tests.support.events import COUNTS, event, events_manifest
 
 from merlot.embedded.node import Node, NodeConfig
@@ -165,7 +166,7 @@ async def shows_all(asking: Asking) -> None:
 async def consuming(folder: Path, text: str, keys: Mapping[str, str]) -> AsyncIterator[Asking]:
     """A node with the table and the Secret."""
     put_secret(folder / "secrets", keys)
-    node = Node(NodeConfig(data_dir=folder / "data", http_port=0, secrets_dir=folder / "secrets"))
+    node = Node(NodeConfig(data_dir=folder / "data", http_port=0, secrets_dir=folder / "secrets", tuning=SHORT_WAITS))
     await node.start()
     try:
         asking = Asking(node)

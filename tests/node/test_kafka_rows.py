@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.contracts.streams.kafka_topics import REAL, KafkaTopic, mock_cluster, mock_topic, real_topic
+from tests.node.nodes import SHORT_WAITS
 from tests.support.events import COUNTS, events_manifest
 
 from merlot.embedded.node import Node, NodeConfig
@@ -21,7 +22,7 @@ POLL_S = 0.05
 
 @asynccontextmanager
 async def started(folder: Path) -> AsyncIterator[Node]:
-    node = Node(NodeConfig(data_dir=folder, http_port=0))
+    node = Node(NodeConfig(data_dir=folder, http_port=0, tuning=SHORT_WAITS))
     await node.start()
     try:
         yield node

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from tests.node.nodes import StartNode
+from tests.node.nodes import SHORT_WAITS, StartNode
 from tests.support.sample import orders_manifest, total_amount, upload_orders
 
 from merlot.cluster import paths
@@ -160,13 +160,13 @@ async def test_a_folder_serves_one_node_at_a_time(start_node: StartNode) -> None
 
 async def test_a_taken_port_is_said_in_one_line(start_node: StartNode, tmp_path: Path) -> None:
     node = await start_node()
-    other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port))
+    other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port, tuning=SHORT_WAITS))
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):
         await other.start()
 
 
 async def test_the_data_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
-    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0))
+    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0, tuning=SHORT_WAITS))
     await node.start()
     await node.stop()
     assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o700
@@ -176,7 +176,7 @@ async def test_the_data_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
 async def test_a_node_on_every_address_tells_clients_a_name_that_they_can_call(
     session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    node = Node(NodeConfig(data_dir=tmp_path / "node", host="0.0.0.0", http_port=0))
+    node = Node(NodeConfig(data_dir=tmp_path / "node", host="0.0.0.0", http_port=0, tuning=SHORT_WAITS))
     await node.start()
     try:
         async with session.get(f"{node.url}/instances") as answer:

@@ -80,7 +80,6 @@ FUNCTION_NAMES = ("factory_fails", "value_error", "answers_none", "always_one")
 
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(echo, "LOOK_S", 0.05)
     pruners = {name: f"acme_pruners:{name.removeprefix('acme.')}" for name in PRUNER_NAMES}
     groups = {
         "merlot.segment_pruners": {**pruners, "acme.missing": "acme_nowhere:prune", "acme.broken": "acme_broken:prune"},

@@ -15,7 +15,6 @@ from tests.node.test_upsert_snapshots import KEPT, NOT_KEPT, KeepingBoard, files
 from tests.node.test_upserts import CONFIG, POLL_S
 
 from merlot.cluster.consuming import checkpoints
-from merlot.server.realtime import snapshots as module
 from merlot.server.realtime.snapshot_files import LIST, SnapshotFolder
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import OutOfSpaceError
@@ -85,8 +84,7 @@ STEPS: dict[str, tuple[Any, str, bool, Callable[..., bool]]] = {
 
 
 @pytest.fixture
-async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module, "REST_MS", 50)
+async def board(tmp_path: Path) -> Any:
     async with KeepingBoard(tmp_path) as started:
         await started.create("{configRef: latest}", rows=100)
         await started.apply(CONFIG.format(spec=KEPT))

@@ -23,7 +23,8 @@ class HastyBoard(Board):
     records stay as they are, and their rows are not gone."""
 
     def _made(self) -> Node:
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=(str(self._folder),)))
+        folders = (str(self._folder),)
+        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=folders, tuning=self.tuning))
 
 
 @pytest.fixture

@@ -35,7 +35,11 @@ class MergingBoard(Board):
 
     def _made(self) -> Node:
         folders = (str(self._folder),)
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=self.grace_s, stream_folders=folders))
+        return Node(
+            NodeConfig(
+                data_dir=self._data, http_port=0, grace_s=self.grace_s, stream_folders=folders, tuning=self.tuning
+            )
+        )
 
     async def sealed(self) -> dict[str, Any]:
         found = await self.call("GET", "/segments/board/metadata")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.node.nodes import with_checkpoint_rest
 from tests.node.test_upserts import CONFIG, POLL_S, Board
 
-from merlot.server.realtime import snapshots as module
 from merlot.testing.patience import PATIENCE_S
 from merlot.upsert.partition import PartitionUpserts
 
@@ -22,6 +22,8 @@ NOT_KEPT = "mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone"
 
 class KeepingBoard(Board):
     """With a look at what it keeps."""
+
+    tuning = with_checkpoint_rest(50)
 
     @property
     def deep(self) -> Path:
@@ -40,8 +42,7 @@ class KeepingBoard(Board):
 
 
 @pytest.fixture
-async def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(module, "REST_MS", 50)
+async def board(tmp_path: Path) -> Any:
     async with KeepingBoard(tmp_path) as started:
         yield started
 

@@ -34,6 +34,7 @@ from merlot.minion.control import TaskControl
 from merlot.minion.execution import Ending, Execution
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
+from merlot.minion.tuning import MinionTuning
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.tasks import MERGE_LEVEL, MergeType
 from merlot.store.deepstore import DeepStore
@@ -77,6 +78,8 @@ class MergeBench:
         """Deep store that gives up soon."""
         self.days = days
         self.num_rows = num_rows
+        self.tuning = MinionTuning(backoff=tasks.Backoff(first_ms=0))
+        """Tuning of the minions; they try a task again without a pause."""
         record = InstanceRecord(id=SERVER, role=Role.SERVER, host="bench")
         self.inner.create(paths.live(SERVER), record.to_bytes(), ephemeral=True)
         self.publish_anew()
@@ -174,7 +177,7 @@ class MergeBench:
             load_look_s=0.0,
             spark=spark,
         )
-        execution = Execution(metastore, self.clock, MergeRollup(metastore, self.clock, settings))
+        execution = Execution(metastore, self.clock, MergeRollup(metastore, self.clock, settings), self.tuning)
         control = TaskControl(lease, reached=at)
         ending = execution.execute(task_id, kind, control)
         lease.release(metastore)

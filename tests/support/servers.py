@@ -6,6 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 from tests.support.sample import ORDERS
 
@@ -19,10 +20,17 @@ from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.poller import DecodeSlots
 from merlot.server.realtime.table import StreamThreads
 from merlot.server.table_data_manager import TableDataDeps, TableDataManager
+from merlot.server.tuning import FileTuning, LoadTuning, ServerTuning, TableTuning
 from merlot.store.deepstore import DeepStore
 from merlot.store.retry import RetryPolicy
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import EVERY_FOLDER
+
+SHORT_WAITS: Final = ServerTuning(
+    loads=LoadTuning(first_retry_s=0.1), tables=TableTuning(retry_s=0.05, linger_s=0.01, recheck_s=0.05, look_s=0.05)
+)
+FULL_DISK: Final = FileTuning(spare_bytes=1 << 60)
+"""Sizes by which no disk has room for another file."""
 
 
 class TableDataBench:
@@ -63,6 +71,7 @@ class TableDataBench:
             loads=pool,
             indexes=pool,
             upserts=pool,
+            tuning=SHORT_WAITS,
             clock=SystemClock(),
             store_of=lambda _: self.deep_store,
             grace_s=grace_s,

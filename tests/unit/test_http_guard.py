@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from merlot.http import crowd
-from merlot.http.crowd import BUSY, LATE, ConnectionLimiter
+from merlot.http.crowd import BUSY, LATE, MAX_HELD_BYTES, ConnectionLimiter
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.server import HttpServer
 from merlot.testing.patience import PATIENCE_S
@@ -19,14 +19,17 @@ HEAD = b"POST /echo HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
+async def port(request: pytest.FixtureRequest) -> AsyncIterator[int]:
+    """The port of a server; a parameter is the number of bytes that its connections may hold together."""
+
     async def echo(request: web.Request) -> web.Response:
         return web.Response(text=str(len(await request.read())))
 
     app = web.Application()
     app[BODY_LIMITS] = {"/echo": BodyLimit(1000, timeout_s=0.2), "/large/{name}": BodyLimit(16 << 20)}
     app.add_routes([web.post("/echo", echo), web.post("/large/{name}", echo), web.post("/other", echo)])
-    server = HttpServer(app)
+    limiter = ConnectionLimiter(max_held_bytes=getattr(request, "param", MAX_HELD_BYTES))
+    server = HttpServer(app, limiter=limiter)
     yield await server.start("127.0.0.1", 0)
     await server.stop()
 
@@ -100,9 +103,9 @@ async def test_bodies_that_do_not_come_hold_up_nobody(port: int) -> None:
         writer.close()
 
 
-async def test_the_client_that_holds_most_gives_way(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("port", [1_000_000], indirect=True)
+async def test_the_client_that_holds_most_gives_way(port: int) -> None:
     """With requests that have not come whole: those that have are answered."""
-    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 1_000_000)
     connections = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(5)]
     ends = [asyncio.create_task(reader.read()) for reader, _ in connections]
     for _, writer in connections:
@@ -116,9 +119,8 @@ async def test_the_client_that_holds_most_gives_way(port: int, monkeypatch: pyte
         assert (await end).startswith(b"HTTP/1.1 503") or not end.result()
 
 
-async def test_answers_that_are_not_taken_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_answers_that_are_not_taken_are_bounded() -> None:
     """The client that takes least is cut off; whoever takes its answer has it whole."""
-    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 40_000_000)
     answer = bytes(15_000_000)
 
     async def large(_: web.Request) -> web.Response:
@@ -126,7 +128,7 @@ async def test_answers_that_are_not_taken_are_bounded(monkeypatch: pytest.Monkey
 
     app = web.Application()
     app.add_routes([web.get("/", large)])
-    server = HttpServer(app)
+    server = HttpServer(app, limiter=ConnectionLimiter(max_held_bytes=40_000_000))
     port = await server.start("127.0.0.1", 0)
     request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     silent = [await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)) for _ in range(8)]
@@ -196,9 +198,8 @@ async def test_the_client_with_most_places_makes_room_for_others() -> None:
     places.close()
 
 
-async def test_bytes_are_held_for_those_who_hold_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "MAX_HELD_BYTES", 100)
-    places = ConnectionLimiter(9)
+async def test_bytes_are_held_for_those_who_hold_few() -> None:
+    places = ConnectionLimiter(9, max_held_bytes=100)
     small, large, answered, unread = Member(waiting_since=0), Member(waiting_since=0), Member(), Member("b")
     unread.unwritten = 1
     for member, num_bytes in ((small, 10), (large, 30), (answered, 40), (unread, 20)):
@@ -218,9 +219,8 @@ async def test_bytes_are_held_for_those_who_hold_few(monkeypatch: pytest.MonkeyP
     places.close()
 
 
-async def test_who_sends_or_takes_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crowd, "MAX_STALLED_SWEEPS", 3)
-    places = ConnectionLimiter(9, arrival_s=0.05)
+async def test_who_sends_or_takes_nothing_is_ended() -> None:
+    places = ConnectionLimiter(9, arrival_s=0.05, max_stalled_sweeps=3)
     now = asyncio.get_running_loop().time()
     sends_nothing, runs, idle = Member(waiting_since=now, idle_since=now), Member(), Member(idle_since=now)
     takes_nothing, takes = Member(), Member()
@@ -237,9 +237,8 @@ async def test_who_sends_or_takes_nothing_is_ended(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("pieces", [(b"",), (b"POST /echo HTT",), (post("/other", b"1"), b"GET /")])
-async def test_a_head_has_to_come_in_time(pieces: tuple[bytes, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot.http.server.ConnectionLimiter", lambda: ConnectionLimiter(9, arrival_s=0.05))
-    server = HttpServer(web.Application())
+async def test_a_head_has_to_come_in_time(pieces: tuple[bytes, ...]) -> None:
+    server = HttpServer(web.Application(), limiter=ConnectionLimiter(9, arrival_s=0.05))
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for piece in pieces:

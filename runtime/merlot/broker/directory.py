@@ -17,6 +17,7 @@ from merlot.broker.refresher import Refresher
 from merlot.broker.routing.health import CallOutcome, ServerHealth, ServerStanding
 from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.tables import ServedTable, TableSources, TableWatch
+from merlot.broker.tuning import BrokerTuning
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.instances.drains import marks
@@ -37,11 +38,14 @@ SETTLE_S = 0.05
 class Directory:
     """All tables and servers of the cluster, as this broker knows them."""
 
-    def __init__(self, metastore: Metastore, channels: Channels, clock: Clock) -> None:
+    def __init__(
+        self, metastore: Metastore, channels: Channels, clock: Clock, tuning: BrokerTuning | None = None
+    ) -> None:
         self._metastore = metastore
+        self._tuning = tuning or BrokerTuning()
         self._channels = channels
         self._clock = clock
-        self._health = ServerHealth()
+        self._health = ServerHealth(self._tuning.suspect_s)
         self._executor = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="broker-watch")
         self._tables: dict[TableName, ServedTable] = {}
         self._by_spelling: dict[str, TableName] = {}
@@ -52,8 +56,8 @@ class Directory:
         self._brokers: Mapping[InstanceId, InstanceRecord] = {}
         self.on_change: Callable[[], None] = lambda: None
         """Called on the event loop after a change of `tables` or `drains`."""
-        self._tables_refresher = Refresher("tables", self._refresh_tables)
-        self._servers_refresher = Refresher("servers", self._refresh_servers)
+        self._tables_refresher = Refresher("tables", self._refresh_tables, retry_s=self._tuning.retry_s)
+        self._servers_refresher = Refresher("servers", self._refresh_servers, retry_s=self._tuning.retry_s)
 
     async def start(self) -> None:
         """Read everything once, so that the first query finds its table. Raise UnavailableError if the metastore does
@@ -159,7 +163,11 @@ class Directory:
 
     def _new_watch(self, name: TableName) -> TableWatch:
         sources = TableSources(
-            metastore=self._metastore, executor=self._executor, clock=self._clock, standings=self._standings
+            metastore=self._metastore,
+            executor=self._executor,
+            clock=self._clock,
+            standings=self._standings,
+            retry_s=self._tuning.retry_s,
         )
         return TableWatch(name, sources, lambda served: self._set(name, served))
 

@@ -1,7 +1,7 @@
 """Report to the cluster what this broker runs: revisions, marked servers that it still routes to, pruners that fail.
 
 The report is written on change, at most once a second. Queries alone change parts of it, so it is also compared every
-`LOOK_S`. Belongs to the event loop; writes go through a thread.
+`BrokerTuning.echo_look_s`. Belongs to the event loop; writes go through a thread.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from merlot.broker.tables import ServedTable
+from merlot.broker.tuning import BrokerTuning
 from merlot.cluster.instances.echoes import remove_echo, write_echo
 from merlot.cluster.records import DrainRecord, EchoRecord
 from merlot.errors import MerlotError
@@ -21,10 +22,6 @@ from merlot.wakeups import run_on
 
 _LOG = logging.getLogger(__name__)
 
-REST_S = 1.0
-"""Seconds between two comparisons at least, whether or not the first led to a write."""
-LOOK_S = 10.0
-"""Seconds between two comparisons if nothing reports a change."""
 MAX_PROBLEMS = 5
 """Maximum number of problems that are reported for a table."""
 
@@ -50,7 +47,14 @@ def _asked(table: ServedTable) -> set[InstanceId]:
 class Echo:
     """Writer of the report, with a task of its own. `observe` is called on the event loop."""
 
-    def __init__(self, metastore: Metastore, broker: InstanceId, observe: Callable[[], EchoRecord]) -> None:
+    def __init__(
+        self,
+        metastore: Metastore,
+        broker: InstanceId,
+        observe: Callable[[], EchoRecord],
+        tuning: BrokerTuning,
+    ) -> None:
+        self._tuning = tuning
         self._metastore = metastore
         self._broker = broker
         self._observe = observe
@@ -93,7 +97,7 @@ class Echo:
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
+                async with asyncio.timeout(self._tuning.echo_look_s):
                     await self._is_due.wait()
             self._is_due.clear()
             try:
@@ -101,7 +105,7 @@ class Echo:
             except MerlotError as error:
                 _LOG.warning("echo not written cause=%s", error)
                 self._write_anew()
-            await asyncio.sleep(REST_S)
+            await asyncio.sleep(self._tuning.echo_rest_s)
 
     async def _write(self) -> None:
         record = self._observe()

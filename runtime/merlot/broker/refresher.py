@@ -15,7 +15,6 @@ from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
-RETRY_S = 1.0
 REST_SHARE = 2.0
 """Rest after a read, as a multiple of its time: a storm of changes takes at most a third of a core."""
 LONGEST_REST_S = 1.0
@@ -24,8 +23,9 @@ LONGEST_REST_S = 1.0
 class Refresher:
     """Owns the task that reads. All methods but `poke` belong to the event loop's thread."""
 
-    def __init__(self, name: str, read: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, name: str, read: Callable[[], Awaitable[None]], *, retry_s: float) -> None:
         self._name = name
+        self._retry_s = retry_s
         self._read = read
         self._stale = WakeUp()
         self._was_read = asyncio.Event()
@@ -70,9 +70,9 @@ class Refresher:
                 await self._read()
             except MerlotError as error:
                 _LOG.warning("state not refreshed, the last one stays what=%s cause=%s", self._name, error)
-                self.poke_in(RETRY_S)
+                self.poke_in(self._retry_s)
             except Exception:  # noqa: BLE001 - the task's outermost loop
                 _LOG.exception("state not refreshed, the last one stays what=%s", self._name)
-                self.poke_in(RETRY_S)
+                self.poke_in(self._retry_s)
             self._was_read.set()
             await asyncio.sleep(min(LONGEST_REST_S, (self._loop.time() - started) * REST_SHARE))

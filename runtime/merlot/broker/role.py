@@ -19,6 +19,7 @@ from merlot.broker.queries import Queries, SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.scatter_gather.channels import ChannelFactory, Channels
 from merlot.broker.settings import BrokerSettings
+from merlot.broker.tuning import BrokerTuning
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances import liveness
 from merlot.cluster.instances.drains import unmark
@@ -55,6 +56,7 @@ class BrokerConfig:
     warm_up_s: float | None = None
     """Longest wait at the start for the query kernels, which also merge answers, to load. None: they are not loaded."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
+    tuning: BrokerTuning = field(default_factory=BrokerTuning)
 
 
 class _Closable(Protocol):
@@ -75,7 +77,7 @@ class BrokerRole:
         self._config = config
         self._clock = clock or SystemClock()
         self._channels = Channels(channel_factory)
-        self._directory = Directory(metastore, self._channels, self._clock)
+        self._directory = Directory(metastore, self._channels, self._clock, config.tuning)
         self._queries = Queries(self._directory, self._channels, self._clock, config.settings)
         self._registration: Registration | None = None
         self._echo: Echo | None = None
@@ -187,7 +189,9 @@ class BrokerRole:
     async def _start_echo(self, broker: InstanceId) -> None:
         """Publish the echo before the broker registers: whoever sees it live can then read what it routes."""
         directory = self._directory
-        self._echo = Echo(self._metastore, broker, lambda: echo_of(directory.tables, directory.drains))
+        self._echo = Echo(
+            self._metastore, broker, lambda: echo_of(directory.tables, directory.drains), self._config.tuning
+        )
         await self._echo.start()
         directory.on_change = self._echo.poke
 

@@ -160,6 +160,8 @@ class TableSources:
     executor: Executor
     clock: Clock
     standings: Callable[[], Mapping[InstanceId, ServerStanding]]
+    retry_s: float
+    """Seconds until a table is read again after it could not be."""
 
 
 class TableWatch:
@@ -171,7 +173,7 @@ class TableWatch:
         self._sources = sources
         self._on_change = on_change
         self._reader = ReportReader(sources.metastore, name)
-        self._refresher = Refresher(f"table {name}", self._refresh)
+        self._refresher = Refresher(f"table {name}", self._refresh, retry_s=sources.retry_s)
         self._watches: list[Watch] = []
         self._rollbacks = RollbackDetector(sources.clock)
         self._state: _State | None = None

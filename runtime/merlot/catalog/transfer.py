@@ -40,6 +40,7 @@ def fetch_segments(
     folder: Path,
     *,
     on_fetched: Callable[[SegmentRecord], None] = lambda _: None,
+    least_wait_s: float = LEAST_WAIT_S,
 ) -> list[Path]:
     """Copy the segments' files to `folder`, verify every byte, and return the paths in order. A whole copy that is
     already there is not fetched again.
@@ -60,7 +61,7 @@ def fetch_segments(
         on_fetched(record)
         return path
 
-    return _each(fetch, records)
+    return _each(fetch, records, least_wait_s)
 
 
 def upload_segments(
@@ -77,7 +78,7 @@ def upload_segments(
         on_uploaded(record)
         return record
 
-    return _each(put, built)
+    return _each(put, built, LEAST_WAIT_S)
 
 
 def verify(path: Path, record: SegmentRecord) -> None:
@@ -107,7 +108,7 @@ def _is_whole(path: Path, record: SegmentRecord) -> bool:
     return True
 
 
-def _each(act: Callable[[T], R], items: Sequence[T]) -> list[R]:
+def _each(act: Callable[[T], R], items: Sequence[T], least_wait_s: float) -> list[R]:
     """Return the results in order.
 
     The first item shows whether there is a latency to hide. Where there is none, threads only get in each other's way:
@@ -116,7 +117,7 @@ def _each(act: Callable[[T], R], items: Sequence[T]) -> list[R]:
         return []
     first, waited_s = _timed(act, items[0])
     rest = items[1:]
-    if len(rest) < 2 or waited_s < LEAST_WAIT_S:
+    if len(rest) < 2 or waited_s < least_wait_s:
         return [first, *(act(item) for item in rest)]
     with ThreadPoolExecutor(min(NUM_TRANSFERS, len(rest)), thread_name_prefix="merlot-transfer") as threads:
         futures = [threads.submit(act, item) for item in rest]

@@ -40,6 +40,7 @@ from merlot.controller.placement.reconcile import decide, is_moving
 from merlot.controller.placement.table_follower import TableFollower
 from merlot.controller.realtime import boundary
 from merlot.controller.realtime.following import follow_stream
+from merlot.controller.tuning import ControllerTuning
 from merlot.errors import (
     ConflictError,
     CorruptionError,
@@ -70,8 +71,7 @@ class LoopConfig:
     """Instance id of the controller."""
     resync_s: float = 60.0
     """Longest time between two looks at everything, whatever the watches say."""
-    retry_s: float = 1.0
-    """Pause after a round that failed, and between attempts at the lease."""
+    tuning: ControllerTuning = field(default_factory=ControllerTuning)
     server_grace_s: float = 300.0
     """Time for which a silent server keeps its segments; a restart takes less."""
     file_grace_s: float = TRASH_S
@@ -165,7 +165,7 @@ class ControllerLoop:
         except Exception:  # noqa: BLE001 - the outermost loop: without it nobody would assign or clean up any more
             _LOG.exception("round failed by a bug")
         self._cluster = None
-        return self._config.retry_s
+        return self._config.tuning.retry_s
 
     def close(self) -> None:
         """Cancel the watches and release the lease, after the round under way. Blocks."""
@@ -364,8 +364,8 @@ class ControllerLoop:
         grace_ends = [since + self._config.server_grace_s for since in self._silent_since.values()]
         waits = [end - now for end in (self._next_resync, *grace_ends) if end > now]
         if any(table.is_backfilled for table in self._tables.values()):
-            waits.append(self._config.retry_s)
-        return max(0.01, min(waits, default=self._config.retry_s))
+            waits.append(self._config.tuning.retry_s)
+        return max(0.01, min(waits, default=self._config.tuning.retry_s))
 
     def _clean(self, records: Mapping[TableName, TableRecord], cluster: _Cluster) -> None:
         """Remove what crashes and removals left behind."""

@@ -23,6 +23,7 @@ from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
+from merlot.controller.tuning import ControllerTuning
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
@@ -43,6 +44,7 @@ class ControllerConfig:
     server_grace_s: float = 300.0
     file_grace_s: float = TRASH_S
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    tuning: ControllerTuning = field(default_factory=ControllerTuning)
 
 
 class ControllerRole:
@@ -103,6 +105,7 @@ class ControllerRole:
         config = LoopConfig(
             owner=instance,
             resync_s=self._config.resync_s,
+            tuning=self._config.tuning,
             server_grace_s=self._config.server_grace_s,
             file_grace_s=self._config.file_grace_s,
             cleaning=self._config.cleaning,

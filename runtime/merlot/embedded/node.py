@@ -20,11 +20,13 @@ from merlot.broker.http import endpoint
 from merlot.broker.http.listener import Listener
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
+from merlot.broker.tuning import BrokerTuning
 from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
 from merlot.controller.http import api
 from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerConfig, ControllerRole
+from merlot.controller.tuning import ControllerTuning
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.guard import BODY_LIMITS
@@ -32,8 +34,10 @@ from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
+from merlot.minion.tuning import MinionTuning
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
+from merlot.server.tuning import ServerTuning
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import AllowedStreams
@@ -45,6 +49,16 @@ _LOG = logging.getLogger(__name__)
 METASTORE_FILE: Final = "metastore.sqlite"
 SERVER_INSTANCE: Final = "Server_localhost_8098"
 """Instance id of the server, the same on whatever port the node listens: assignments go by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTuning:
+    """Waits of the node's roles, which tests shorten."""
+
+    server: ServerTuning = field(default_factory=ServerTuning)
+    broker: BrokerTuning = field(default_factory=BrokerTuning)
+    controller: ControllerTuning = field(default_factory=ControllerTuning)
+    minion: MinionTuning = field(default_factory=MinionTuning)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,7 @@ class NodeConfig:
     """Seconds to wait at the start until the query kernels are loaded, as a server's."""
     server: ServerSettings = field(default_factory=ServerSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
+    tuning: NodeTuning = field(default_factory=NodeTuning)
 
     @property
     def reached_as(self) -> str:
@@ -155,6 +170,7 @@ class Node:
             grace_s=self._config.grace_s,
             warm_up_s=self._config.warm_up_s,
             settings=self._config.server,
+            tuning=self._config.tuning.server,
             secrets_dir=self._config.secrets_dir,
             stream_folders=self._config.stream_folders,
         )
@@ -165,7 +181,9 @@ class Node:
 
     async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
         files = DeepStore(self._config.deep_store_uri)
-        config = ControllerConfig(host=self._config.reached_as, http_port=self.port)
+        config = ControllerConfig(
+            host=self._config.reached_as, http_port=self.port, tuning=self._config.tuning.controller
+        )
         stores = AllowedStores(own=self._config.deep_store_uri, prefixes=self._config.deep_store_prefixes)
         role = ControllerRole(
             metastore,
@@ -189,6 +207,7 @@ class Node:
             grpc_port=self._config.grpc_port,
             is_mounted=True,
             settings=self._config.broker,
+            tuning=self._config.tuning.broker,
         )
         role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
         self._exits.push_async_callback(role.stop)
@@ -205,6 +224,7 @@ class Node:
             deep_store=self._config.deep_store_uri,
             deep_store_prefixes=self._config.deep_store_prefixes,
             drain_timeout_s=5.0,
+            tuning=self._config.tuning.minion,
         )
         role = MinionRole(metastore, config, clock=self._clock)
         self._exits.push_async_callback(role.stop)

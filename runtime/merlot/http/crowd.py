@@ -80,10 +80,19 @@ def client_of(transport: asyncio.BaseTransport) -> str:
 class ConnectionLimiter:
     """The connections of a port, and the timer that ends stalled ones until `close`."""
 
-    def __init__(self, max_connections: int | None = None, *, arrival_s: float = ARRIVAL_S) -> None:
+    def __init__(
+        self,
+        max_connections: int | None = None,
+        *,
+        arrival_s: float = ARRIVAL_S,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        max_stalled_sweeps: int = MAX_STALLED_SWEEPS,
+    ) -> None:
         self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
         self._arrival_s = arrival_s
-        self._share_bytes = memory.total_bytes() // HELD_SHARE
+        self.max_held_bytes = min(max_held_bytes, memory.total_bytes() // HELD_SHARE)
+        """Bytes that all connections together may hold."""
+        self._max_stalled_sweeps = max_stalled_sweeps
         self._members: dict[LimitedConnection, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._now: Callable[[], float] = asyncio.get_running_loop().time
@@ -114,7 +123,7 @@ class ConnectionLimiter:
             return
         self.held_bytes += num_bytes - member.held_bytes
         member.held_bytes = num_bytes
-        while self.held_bytes > min(MAX_HELD_BYTES, self._share_bytes) and (heaviest := self._heaviest()) is not None:
+        while self.held_bytes > self.max_held_bytes and (heaviest := self._heaviest()) is not None:
             self.leave(heaviest)
             if heaviest.is_arriving:
                 heaviest.end(BUSY)
@@ -165,7 +174,7 @@ class ConnectionLimiter:
         for member in list(self._members):
             unwritten, num_sweeps = member.unwritten_bytes(), member.stalled[1]
             member.stalled = unwritten, num_sweeps + 1 if unwritten and unwritten >= member.stalled[0] else 0
-            if member.stalled[1] > MAX_STALLED_SWEEPS:
+            if member.stalled[1] > self._max_stalled_sweeps:
                 member.abort()
             elif member.waiting_since is not None and now - member.waiting_since > self._arrival_s:
                 member.end(LATE)

@@ -18,19 +18,21 @@ class HttpServer:
     """HTTP server that runs between `start` and `stop`, on one event loop. `stop` waits up to `shutdown_s` for requests
     under way."""
 
-    def __init__(self, app: web.Application, *, shutdown_s: float = SHUTDOWN_S) -> None:
+    def __init__(
+        self, app: web.Application, *, shutdown_s: float = SHUTDOWN_S, limiter: ConnectionLimiter | None = None
+    ) -> None:
         self._app = app
         self._runner = web.AppRunner(
             app, access_log=None, logger=SERVER_LOG, auto_decompress=False, shutdown_timeout=shutdown_s
         )
-        self._crowd: ConnectionLimiter | None = None
+        self._crowd = limiter
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str | None, port: int) -> int:
         """Listen, on all addresses if `host` is None; return the port, which the system chooses if `port` is 0.
 
         Raise UnavailableError if the address cannot be bound."""
-        self._crowd = ConnectionLimiter()
+        self._crowd = self._crowd or ConnectionLimiter()
         guard = Guard(self._app, self._crowd)
         await self._runner.setup()
         server = self._runner.server

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -21,14 +21,11 @@ from merlot.cluster.tasks.queue import EndedTask, QueuedTask, TaskOutcome, TaskP
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.metastore.protocol import Metastore, MetastoreSilentError, Put
 from merlot.minion.control import StopReason, TaskControl, TaskStoppedError
+from merlot.minion.tuning import MinionTuning
 from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
 
-MAX_DEATHS = 20
-"""Number of minions that may die while they run a task; then the task is set aside."""
-MAX_OUTAGES = 100
-"""Number of attempts while a service that the task needs is unavailable: about eight hours."""
 _ENDS = 10
 
 
@@ -67,12 +64,6 @@ class TaskKind(Protocol):
         ...
 
 
-def _max_attempts(error: Exception) -> int:
-    if isinstance(error, TooManyReplacementsError):
-        return 1 << 30  # it ends by itself, with the table's grace period, however long that is
-    return MAX_OUTAGES if isinstance(error, UnavailableError) else queue.MAX_ATTEMPTS
-
-
 @dataclass(frozen=True, slots=True)
 class Execution:
     """Runs one leased task."""
@@ -80,6 +71,7 @@ class Execution:
     metastore: Metastore
     clock: Clock
     kind: TaskKind
+    tuning: MinionTuning = field(default_factory=MinionTuning)
 
     def execute(self, task_id: str, kind_name: str, control: TaskControl) -> Ending:
         """Run the task if it still exists. A bug in a task ends it as a failure, too."""
@@ -136,7 +128,7 @@ class Execution:
             path = paths.task(record.kind, record.id)
             self.metastore.multi([control.fence, Put(path, changed.to_bytes(), task.version)])
             task = QueuedTask(changed, task.version + 1)
-        if len(died) >= MAX_DEATHS:
+        if len(died) >= self.tuning.max_deaths:
             last = died[-1].rpartition("@")[0]
             poisoned = self._poison(task, control, f"{len(died)} minions died at it, the last one was {last}")
             return QueuedTask(poisoned, task.version + 1)
@@ -160,6 +152,11 @@ class Execution:
         self._forget_progress(task.record)
         return Ending.GIVEN_BACK
 
+    def _max_attempts(self, error: Exception) -> int:
+        if isinstance(error, TooManyReplacementsError):
+            return 1 << 30  # it ends by itself, with the table's grace period, however long that is
+        return self.tuning.max_outages if isinstance(error, UnavailableError) else self.tuning.backoff.most_attempts
+
     def _failed(self, task: QueuedTask, control: TaskControl, error: Exception) -> Ending:
         if control.stop_reason is not None:
             # Whatever failed, failed because the task was to stop: its files or its lease were taken away.
@@ -169,9 +166,8 @@ class Execution:
             record = self._poison(task, control, text)
         else:
             text = text if isinstance(error, MerlotError) else f"bug: {error!r}"
-            record = queue.fail(
-                self.metastore, task, text, self.clock.now_ms(), control.fence, most=_max_attempts(error)
-            )
+            backoff = replace(self.tuning.backoff, most_attempts=self._max_attempts(error))
+            record = queue.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, backoff)
         _LOG.warning(
             "task failed task=%s attempts=%d state=%s cause=%s", record.id, record.attempts, record.state, text
         )
@@ -183,7 +179,9 @@ class Execution:
 
     def _poison(self, task: QueuedTask, control: TaskControl, text: str) -> TaskRecord:
         """Set the task aside at once, because another attempt would fail the same way."""
-        return queue.fail(self.metastore, task, text, self.clock.now_ms(), control.fence, most=1)
+        return queue.fail(
+            self.metastore, task, text, self.clock.now_ms(), control.fence, queue.Backoff(most_attempts=1)
+        )
 
     def _cancel(self, task: QueuedTask, control: TaskControl, reason: str) -> Ending:
         self.kind.undo(task.record, control.undoing())

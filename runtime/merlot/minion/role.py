@@ -32,6 +32,7 @@ from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
 from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
+from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
@@ -75,6 +76,7 @@ class MinionConfig:
     """Additional kinds of tasks."""
     reached: CrashPoint | None = None
     """Called with the steps of tasks; for tests."""
+    tuning: MinionTuning = field(default_factory=MinionTuning)
 
 
 class MinionRole:
@@ -124,7 +126,12 @@ class MinionRole:
             self.instance,
             self._clock,
             self._kinds,
-            WorkerSettings(slots=self._config.slots, takes=self._takes, reached=self._config.reached),
+            WorkerSettings(
+                slots=self._config.slots,
+                takes=self._takes,
+                reached=self._config.reached,
+                tuning=self._config.tuning,
+            ),
         )
         self._task = asyncio.create_task(self._worker.run())
 
@@ -180,6 +187,7 @@ class MinionRole:
             memory_bytes=config.memory_bytes // max(1, config.slots),
             max_parallel=config.slots,
             load_timeout_s=config.load_timeout_s,
+            load_look_s=config.tuning.load_look_s,
             spark=config.spark or (SparkLauncher() if SparkLauncher.is_possible() else None),
         )
         return {

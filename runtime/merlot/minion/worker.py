@@ -31,15 +31,11 @@ from merlot.metastore.protocol import Metastore, Watch
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
 from merlot.minion.execution import Ending, Execution, TaskKind
 from merlot.minion.leftovers import sweep
+from merlot.minion.tuning import MinionTuning
 from merlot.wakeups import WakeUp
 
 _LOG = logging.getLogger(__name__)
 
-PAUSE_S = 5.0
-"""Seconds between two looks at the queues when no watch fires."""
-LOOK_S = 0.5
-"""Seconds between two checks of running tasks."""
-PROGRESS_S = 1.0
 SWEEP_S = 600.0
 
 
@@ -65,6 +61,7 @@ class WorkerSettings:
     takes: Callable[[TaskRecord], bool] = lambda _: True
     """Selects the tasks that it runs; other workers run the rest."""
     reached: CrashPoint | None = None
+    tuning: MinionTuning = field(default_factory=MinionTuning)
 
 
 class Worker:
@@ -86,6 +83,7 @@ class Worker:
         self._slots = settings.slots
         self._reached = settings.reached
         self._takes = settings.takes
+        self._tuning = settings.tuning
         self._running: dict[str, _Running] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(settings.slots + 1, thread_name_prefix="merlot-task")
@@ -149,8 +147,8 @@ class Worker:
         except MerlotError as error:
             _LOG.warning("queue not read cause=%s", error)
         if self._wake_at_ms is None:
-            return PAUSE_S
-        return min(PAUSE_S, max(0.01, (self._wake_at_ms - self._clock.now_ms()) / 1000))
+            return self._tuning.pause_s
+        return min(self._tuning.pause_s, max(0.01, (self._wake_at_ms - self._clock.now_ms()) / 1000))
 
     async def _start_some(self, kind: str) -> None:
         self._wake_at_ms = None
@@ -198,7 +196,7 @@ class Worker:
     async def _run(self, task: _Running) -> None:
         loop = asyncio.get_running_loop()
         started = time.monotonic()
-        execution = Execution(self._metastore, self._clock, self._kinds[task.kind])
+        execution = Execution(self._metastore, self._clock, self._kinds[task.kind], self._tuning)
         _LOG.info("task begins kind=%s task=%s table=%s", task.kind, task.task_id, task.table)
         ending = Ending.LOST
         try:
@@ -218,7 +216,7 @@ class Worker:
 
     async def _look_after(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(self._tuning.look_s)
             for task in list(self._running.values()):
                 try:
                     await asyncio.to_thread(self._look, task)
@@ -256,7 +254,7 @@ class Worker:
     def _write_progress(self, running: _Running) -> None:
         reported = running.control.said
         now = time.monotonic()
-        if not reported.phase or now - running.written_at < PROGRESS_S:
+        if not reported.phase or now - running.written_at < self._tuning.progress_s:
             return
         progress = TaskProgress(
             phase=reported.phase,

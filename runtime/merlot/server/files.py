@@ -24,16 +24,13 @@ from merlot.segment.contents import check_contents
 from merlot.segment.immutable import ImmutableSegment, file_of
 from merlot.segment.layout import SIDECAR_SUFFIX
 from merlot.segment.sidecar.sidecar import sidecar_name
+from merlot.server.tuning import FileTuning
 from merlot.store.deepstore import SUFFIX, DeepStore, patience_s, unavailable
 from merlot.store.retry import OutOfSpaceError
 
 _LOG = logging.getLogger(__name__)
 
-SPARE_BYTES = 16 << 20
-"""Bytes left free on the disk, so that a full disk is noticed before it is hit."""
 MAX_QUARANTINED = 16
-SMALL_BYTES = 1 << 20
-"""Size up to which a file is read and verified in one piece, and mapped when a query first reads it."""
 TURN_S = 0.01
 """Seconds for which the load of a small file waits for the one before it."""
 
@@ -48,7 +45,8 @@ class LoadSource(StrEnum):
 class LocalSegmentFiles:
     """Files below one directory, which belongs to one server."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, tuning: FileTuning | None = None) -> None:
+        self.tuning = tuning or FileTuning()
         self._segments = directory / "segments"
         self._quarantine = directory / "quarantine"
         # It contains rows of all tables: other accounts on the machine may not read them.
@@ -85,7 +83,7 @@ class LocalSegmentFiles:
         Raises NotFoundError, CorruptionError (the deep store's copy itself is wrong), OutOfSpaceError,
         UnavailableError."""
         folder = self._folders.setdefault(table, str(self._segments / table))
-        _make_room(folder, record.size_bytes)
+        _make_room(folder, record.size_bytes + self.tuning.spare_bytes)
         size_bytes, deadline = record.size_bytes, time.monotonic() + patience_s(record.size_bytes)
         if self._is_small(table, record):
             with self._in_turn():
@@ -124,7 +122,7 @@ class LocalSegmentFiles:
 
     def make_room(self, table: TableName) -> None:
         """Raise OutOfSpaceError unless some bytes are free for a file to be made."""
-        _make_room(str(self._segments / table), 0)
+        _make_room(str(self._segments / table), self.tuning.spare_bytes)
 
     def quarantine(self, table: TableName, key: str, reason: str) -> None:
         """Set a corrupt file aside, so that it is fetched again and nobody opens it."""
@@ -144,7 +142,7 @@ class LocalSegmentFiles:
         """Take over a file that this server has made itself, instead of fetching it. OutOfSpaceError,
         UnavailableError."""
         folder = self._segments / table
-        _make_room(str(folder), 0)
+        _make_room(str(folder), self.tuning.spare_bytes)
         try:
             path.rename(self.path_of(table, str(key)))
         except OSError as error:
@@ -185,7 +183,7 @@ class LocalSegmentFiles:
 
     def _is_small(self, table: TableName, record: SegmentRecord) -> bool:
         """Return True if the segment's file is opened only when it is first read."""
-        return record.size_bytes <= SMALL_BYTES and f"{table}.{record.key_text}" not in self._doubted
+        return record.size_bytes <= self.tuning.small_bytes and f"{table}.{record.key_text}" not in self._doubted
 
     def _open(self, path: Path, table: TableName, record: SegmentRecord) -> ImmutableSegment:
         """Open and verify a file. Raises CorruptionError also if it is a sound file of another segment."""
@@ -199,8 +197,8 @@ class LocalSegmentFiles:
         return segment
 
 
-def _make_room(directory: str, size_bytes: int) -> None:
-    """Make the folder; raise OutOfSpaceError unless the file and some spare bytes fit."""
+def _make_room(directory: str, needed_bytes: int) -> None:
+    """Make the folder; raise OutOfSpaceError unless `needed_bytes` are free."""
     try:
         try:
             disk = os.statvfs(directory)
@@ -210,10 +208,8 @@ def _make_room(directory: str, size_bytes: int) -> None:
     except OSError as error:
         raise UnavailableError(f"cannot write segment files path={directory} reason={error.strerror}") from error
     free = disk.f_bavail * disk.f_frsize
-    if free < size_bytes + SPARE_BYTES:
-        raise OutOfSpaceError(
-            f"no space left on the disk free={free} needed={size_bytes + SPARE_BYTES} path={directory}"
-        )
+    if free < needed_bytes:
+        raise OutOfSpaceError(f"no space left on the disk free={free} needed={needed_bytes} path={directory}")
 
 
 def _read(path: str) -> bytes:

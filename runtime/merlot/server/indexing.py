@@ -30,6 +30,7 @@ from merlot.segment.sidecar.sidecar import Sidecar
 from merlot.server.files import LocalSegmentFiles
 from merlot.server.loader import LoadFailure
 from merlot.server.tables import TableSegments
+from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 from merlot.spec.indexing import IndexingSpec
 from merlot.uris import redact
 from merlot.wakeups import WakeUp
@@ -74,6 +75,7 @@ class IndexerDeps:
     clock: Clock
     on_change: Callable[[], None]
     """Called when `progress` has changed."""
+    tuning: LoadTuning = DEFAULT_LOADS
 
 
 class TableIndexer:
@@ -85,6 +87,7 @@ class TableIndexer:
         self._files = deps.files
         self._executor = deps.executor
         self._clock = deps.clock
+        self._tuning = deps.tuning
         self._on_change = deps.on_change
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
@@ -300,7 +303,7 @@ class TableIndexer:
         planned = self._sidecars.get(key)
         if planned is None:
             return
-        failure = LoadFailure.after(planned.failure, redact(str(error)), self._clock.monotonic())
+        failure = LoadFailure.after(planned.failure, redact(str(error)), self._clock.monotonic(), self._tuning)
         self._sidecars[key] = replace(planned, failure=failure)
         telemetry.SERVER_INDEX_FAILURES.labels(self._table).inc()
         text = "segment is served without new indexes table=%s segment=%s attempt=%d cause=%s"

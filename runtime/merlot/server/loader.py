@@ -11,9 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from merlot.cluster.records import SegmentRecord
-
-FIRST_RETRY_S = 2.0
-LONGEST_RETRY_S = 120.0
+from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +23,12 @@ class LoadFailure:
     retry_at: float
 
     @staticmethod
-    def after(previous: LoadFailure | None, message: str, now: float) -> LoadFailure:
+    def after(
+        previous: LoadFailure | None, message: str, now: float, tuning: LoadTuning = DEFAULT_LOADS
+    ) -> LoadFailure:
         """Return the next failure of the same segment; each wait is twice as long as the one before."""
         attempts = 1 if previous is None else previous.attempts + 1
-        wait = min(FIRST_RETRY_S * 2 ** min(attempts - 1, 20), LONGEST_RETRY_S)
+        wait = min(tuning.first_retry_s * 2 ** min(attempts - 1, 20), tuning.longest_retry_s)
         return LoadFailure(message, attempts, now + wait)
 
 

@@ -19,11 +19,9 @@ from merlot.cluster.records import SegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.immutable import ImmutableSegment
 from merlot.server.files import LoadSource
+from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 
 _LOG = logging.getLogger(__name__)
-
-TURN_S = 0.1
-"""Seconds for which a thread works for one table at a time; other tables have segments to load as well."""
 
 Bring = Callable[[SegmentRecord], tuple[ImmutableSegment, LoadSource] | None]
 """Load a segment, in a thread; None where there is none. Raises MerlotError."""
@@ -43,8 +41,16 @@ class LoadOutcome:
 class LoadQueue:
     """Queue of segments to load. `on_outcomes` is called on a thread when there are outcomes to take."""
 
-    def __init__(self, executor: Executor, num_threads: int, clock: Clock, on_outcomes: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        num_threads: int,
+        clock: Clock,
+        on_outcomes: Callable[[], None],
+        tuning: LoadTuning = DEFAULT_LOADS,
+    ) -> None:
         self._executor = executor
+        self._tuning = tuning
         self._num_threads = num_threads
         self._clock = clock
         self._on_outcomes = on_outcomes
@@ -103,7 +109,7 @@ class LoadQueue:
 
     def _work(self) -> None:
         """Load segments until the turn is over; in a thread."""
-        ends = self._clock.monotonic() + TURN_S
+        ends = self._clock.monotonic() + self._tuning.turn_s
         is_over = False
         while not is_over:
             try:

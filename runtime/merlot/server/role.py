@@ -42,7 +42,8 @@ from merlot.server.rpc import QueryHandler
 from merlot.server.scheduler import Scheduler, SchedulerConfig
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.settings import ServerSettings
-from merlot.server.table_data_manager import RETRY_S, TableDataDeps, TableDataManager
+from merlot.server.table_data_manager import TableDataDeps, TableDataManager
+from merlot.server.tuning import ServerTuning
 from merlot.spec.table import TableSpec
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
@@ -106,6 +107,7 @@ class ServerConfig:
     """Longest wait, in seconds, of a stop until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
     """Folder with a subfolder per Secret, whose files are properties of stream clients."""
+    tuning: ServerTuning = field(default_factory=ServerTuning)
 
 
 class ServerRole:
@@ -293,7 +295,7 @@ class ServerRole:
         return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
-            files=LocalSegmentFiles(self._config.data_dir),
+            files=LocalSegmentFiles(self._config.data_dir, self._config.tuning.files),
             io=self._io,
             loads=self._loads,
             indexes=self._indexes,
@@ -302,6 +304,7 @@ class ServerRole:
             grace_s=self._config.grace_s,
             load_threads=self._config.settings.load_threads,
             upserts=self._upserts,
+            tuning=self._config.tuning,
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,
@@ -343,7 +346,7 @@ class ServerRole:
                 await self._in_io(lambda: unmark(self._metastore, self.instance))
             except MerlotError as error:
                 _LOG.warning("drain mark not cleared instance=%s cause=%s", self.instance, error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._config.tuning.tables.retry_s)
             else:
                 return
 
@@ -354,7 +357,7 @@ class ServerRole:
                 await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
             except MerlotError as error:
                 _LOG.warning("tables not read, kept as they are cause=%s", error)
-                self._loop.call_later(RETRY_S, self._tables_changed.call)
+                self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
         """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up."""

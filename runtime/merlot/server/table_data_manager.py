@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -45,6 +45,7 @@ from merlot.server.realtime.table import StreamThreads, TableStream, TableStream
 from merlot.server.reporter import ReportContents, TableReporter
 from merlot.server.table_state import ServedTableState
 from merlot.server.tables import KeyIndexes, ReadView, TableSegments
+from merlot.server.tuning import ServerTuning
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
 from merlot.uris import redact
@@ -54,16 +55,8 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-RETRY_S = 1.0
-"""Seconds until the metastore is asked again after it failed."""
-RECHECK_S = 5.0
-"""Seconds until other servers' reports are read again, while a segment waits for them."""
-LINGER_S = 1.0
-"""Seconds for which a segment that has left the report is still served: brokers that chose before ask within them."""
 SETTLE_S = 0.05
 """Seconds within which segments that come in are taken together."""
-LOOK_S = 1.0
-"""Seconds until the next pass while segments come in, for those whose time for a retry has come."""
 BORROW_S = 30.0
 """Longest wait for the event loop to lend a segment; beyond it the loop is stopping, or stuck."""
 MANY_SEGMENTS = 1000
@@ -89,6 +82,7 @@ class TableDataDeps:
     upserts: Executor
     """Executor that computes the valid docs of upsert tables of batches."""
     streams: StreamThreads
+    tuning: ServerTuning = field(default_factory=ServerTuning)
 
 
 class TableDataManager:
@@ -103,7 +97,7 @@ class TableDataManager:
         self._state: ServedTableState | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
-        self._loads = LoadQueue(deps.loads, deps.load_threads, deps.clock, self._have_come_in.call)
+        self._loads = LoadQueue(deps.loads, deps.load_threads, deps.clock, self._have_come_in.call, deps.tuning.loads)
         self._num_come_in = 0
         """Number of segments that have come in since the queue was last empty."""
         self._failures: dict[str, LoadFailure] = {}
@@ -118,7 +112,11 @@ class TableDataManager:
             clock=deps.clock,
         )
         indexer_deps = IndexerDeps(
-            files=deps.files, executor=deps.indexes, clock=deps.clock, on_change=self._reporter.mark
+            files=deps.files,
+            executor=deps.indexes,
+            clock=deps.clock,
+            on_change=self._reporter.mark,
+            tuning=deps.tuning.loads,
         )
         self._indexer = TableIndexer(table, self.segments, indexer_deps)
         self._logged = (-1, -1)
@@ -270,7 +268,7 @@ class TableDataManager:
             _LOG.warning("table not read, kept as it is table=%s cause=%s", self.table, error)
         except Exception:  # noqa: BLE001 - the outermost loop of the table's task
             _LOG.exception("table not kept table=%s", self.table)
-        return self._deps.clock.monotonic() + RETRY_S
+        return self._deps.clock.monotonic() + self._deps.tuning.tables.retry_s
 
     async def _pass(self) -> float | None:
         """Read, decide, act; return when to run again."""
@@ -283,8 +281,9 @@ class TableDataManager:
         self._follow_stream(state)
         now = self._deps.clock.monotonic()
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
-        moments += [now + RECHECK_S] if desired.irreplaceable else []
-        moments += [now + LOOK_S] if self._loads.keys or state.upserting.waits_for else []
+        tuning = self._deps.tuning.tables
+        moments += [now + tuning.recheck_s] if desired.irreplaceable else []
+        moments += [now + tuning.look_s] if self._loads.keys or state.upserting.waits_for else []
         return min(moments, default=None)
 
     def _to_load(self, state: ServedTableState) -> Mapping[str, SegmentRecord]:
@@ -350,6 +349,7 @@ class TableDataManager:
             clock=deps.clock,
             store_of=deps.store_of,
             grace_s=deps.grace_s,
+            tuning=deps.tuning.streams,
             reported_as_of=lambda: self._reporter.reported_as_of,
             is_loaded=self.segments.__contains__,
             borrow=self._borrow,
@@ -459,7 +459,8 @@ class TableDataManager:
 
     def _failed(self, key: str, error: MerlotError) -> None:
         telemetry.SERVER_LOAD_FAILURES.labels(self.table, type(error).__name__).inc()
-        failure = LoadFailure.after(self._failures.get(key), redact(str(error)), self._deps.clock.monotonic())
+        now = self._deps.clock.monotonic()
+        failure = LoadFailure.after(self._failures.get(key), redact(str(error)), now, self._deps.tuning.loads)
         self._failures[key] = failure
         level = logging.ERROR if isinstance(error, CorruptionError) else logging.WARNING
         _LOG.log(
@@ -475,7 +476,7 @@ class TableDataManager:
         """Drop segments: from the report first, from the server afterwards."""
         try:
             await self._reporter.written()
-            await asyncio.sleep(LINGER_S)
+            await asyncio.sleep(self._deps.tuning.tables.linger_s)
             sidecars = [path for key in keys if (path := self._sidecar_of(key)) is not None]
             read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
             await self._in_io(lambda: self._remove(keys, read, sidecars))

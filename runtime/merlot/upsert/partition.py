@@ -25,7 +25,7 @@ from merlot.upsert.expiry import Watermark, advance
 from merlot.upsert.index import SHARDS, KeyIndex, RowEntries
 from merlot.upsert.partial import PreviousRows, merge
 from merlot.upsert.rules import Rules
-from merlot.upsert.trace import Trace, Traced, undone
+from merlot.upsert.trace import REMEMBERED_ROWS, Trace, Traced, undone
 from merlot.upsert.valid_docs import BitChanges, ValidDocs, ValidDocsView
 
 Longs = NDArray[np.int64]
@@ -66,7 +66,9 @@ class Stats:
 class PartitionUpserts:
     """Keys and valid docs of a partition."""
 
-    def __init__(self, rules: Rules, previous_rows: PreviousRows | None = None) -> None:
+    def __init__(
+        self, rules: Rules, previous_rows: PreviousRows | None = None, *, remembered_rows: int = REMEMBERED_ROWS
+    ) -> None:
         if rules.mode is UpsertMode.PARTIAL and previous_rows is None:
             raise InvalidInputError("mode PARTIAL needs the rows there are")
         self._rules = rules
@@ -76,7 +78,7 @@ class PartitionUpserts:
         self._mark = Watermark()
         self._rotated_at = self._mark
         self._pending: list[BitChanges] = []
-        self._trace = Trace()
+        self._trace = Trace(remembered_rows)
         self._num_docs: dict[int, int] = {}
         self._counts = Stats()
         self._next_scan = 0

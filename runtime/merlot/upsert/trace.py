@@ -48,17 +48,18 @@ class Traced:
 class Trace:
     """Last rows of a partition. Used by one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, remembered_rows: int = REMEMBERED_ROWS) -> None:
+        self._remembered_rows = remembered_rows
         self._batches: deque[Traced] = deque()
         self._num_rows = 0
 
     def add(self, batch: Traced) -> None:
-        """Remember a batch. Forget the oldest batches as long as REMEMBERED_ROWS rows are left."""
+        """Remember a batch. Forget the oldest batches as long as `remembered_rows` rows are left."""
         if not len(batch):
             return
         self._batches.append(batch)
         self._num_rows += len(batch)
-        while self._num_rows - len(self._batches[0]) >= REMEMBERED_ROWS:
+        while self._num_rows - len(self._batches[0]) >= self._remembered_rows:
             self._num_rows -= len(self._batches.popleft())
 
     def clear(self) -> None:

@@ -47,8 +47,9 @@ class ServerChannel(Protocol):
 class TcpChannel:
     """A channel to a server in another process. The first call connects, and a call after a loss connects again."""
 
-    def __init__(self, host: str, port: int, *, tick_s: float = TICK_S) -> None:
+    def __init__(self, host: str, port: int, *, tick_s: float = TICK_S, connect_s: float = CONNECT_S) -> None:
         self._host = host
+        self._connect_s = connect_s
         self._port = port
         self._tick_s = tick_s
         self._connection: _ClientConnection | None = None
@@ -107,7 +108,7 @@ class TcpChannel:
     async def _connect(self) -> _ClientConnection:
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(CONNECT_S):
+            async with asyncio.timeout(self._connect_s):
                 _, connection = await loop.create_connection(
                     lambda: _ClientConnection(tick_s=self._tick_s), self._host, self._port
                 )

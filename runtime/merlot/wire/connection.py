@@ -42,8 +42,11 @@ class _Pulse:
 class Connection(FlowControlledProtocol):
     """Base of both ends. Subclasses handle messages by overriding the methods at the end."""
 
-    def __init__(self, messages: MessageReader, *, tick_s: float = TICK_S) -> None:
+    def __init__(
+        self, messages: MessageReader, *, tick_s: float = TICK_S, buffer_bytes: int = MAX_BUFFER_BYTES
+    ) -> None:
         super().__init__()
+        self._buffer_bytes = buffer_bytes
         self._tick_s = tick_s
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
@@ -102,7 +105,7 @@ class Connection(FlowControlledProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.peer = _name_of(transport.get_extra_info("peername"))
-        transport.set_write_buffer_limits(high=MAX_BUFFER_BYTES)
+        transport.set_write_buffer_limits(high=self._buffer_bytes)
         self._timer = self._loop.call_later(self._tick_s, self._tick)
 
     def data_received(self, data: bytes) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from merlot.clock import Clock, SystemClock
@@ -14,7 +15,7 @@ from merlot.errors import CorruptionError, MerlotError, UnavailableError
 from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
-from merlot.wire.connection import TICK_S, Connection
+from merlot.wire.connection import MAX_BUFFER_BYTES, TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
@@ -27,20 +28,30 @@ ACCEPT_S: Final = 0.005
 ACCEPT_AGAIN_S: Final = 1.0
 """Wait after an error of accept, e.g. when no file descriptors are left."""
 
-MAX_CONNECTIONS: Final = 256
-MAX_CONNECTIONS_OF_HOST: Final = 64
-"""Connections of one host. A broker has one; a host that holds more than it needs leaves places to others."""
-MAX_RUNNING: Final = 4_096
-"""Calls under way on one connection; a broker's own queries are far fewer."""
 MAX_REQUEST_BYTES: Final = 64 << 20
 """Bytes of one connection's unfinished requests: 100,000 segments' names and a filter of 100,000 values take 12 MB."""
 MAX_UNFINISHED_BYTES: Final = 256 << 20
 """Bytes of all connections' unfinished requests."""
-MAX_RUNNING_BYTES: Final = 512 << 20
-"""Bytes of all requests under way."""
 
 AnswerNow = Callable[[ServerRequest], ServerResponse | None]
 """Answers a request if that takes well under a millisecond; returns None if the handler must answer it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointLimits:
+    """Bounds of what an endpoint takes from its peers."""
+
+    connections: int = 256
+    connections_of_host: int = 64
+    """A broker has one connection; a host that holds more than it needs leaves places to others."""
+    calls: int = 4_096
+    """Calls under way on one connection; a broker's own queries are far fewer."""
+    call_bytes: int = 512 << 20
+    """Bytes of all requests under way."""
+    answer_bytes: int = MAX_MESSAGE_BYTES
+    """Bytes of one answer."""
+    buffer_bytes: int = MAX_BUFFER_BYTES
+    """Bytes written to one connection that its peer has not read."""
 
 
 class TcpEndpoint:
@@ -54,8 +65,10 @@ class TcpEndpoint:
         answer_now: AnswerNow | None = None,
         clock: Clock | None = None,
         tick_s: float = TICK_S,
+        limits: EndpointLimits | None = None,
     ) -> None:
         self.handler = handler
+        self.limits = limits or EndpointLimits()
         self.instance = instance
         self.answer_now = answer_now
         self.is_stopping = False
@@ -133,7 +146,8 @@ class _ServerConnection(Connection):
     """A server's end of a connection: one broker's requests."""
 
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
-        super().__init__(MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES), tick_s=tick_s)
+        reader = MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES)
+        super().__init__(reader, tick_s=tick_s, buffer_bytes=endpoint.limits.buffer_bytes)
         self._endpoint = endpoint
         self._host = ""
         self._lane: Lane | None = None
@@ -153,11 +167,12 @@ class _ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._host = self.peer.rpartition(":")[0]
-        if len(self._endpoint.connections) >= MAX_CONNECTIONS:
-            self._refuse(f"too many connections limit={MAX_CONNECTIONS}")
+        limits = self._endpoint.limits
+        if len(self._endpoint.connections) >= limits.connections:
+            self._refuse(f"too many connections limit={limits.connections}")
             return
-        if self._endpoint.pace.lanes[self._host] >= MAX_CONNECTIONS_OF_HOST:
-            self._refuse(f"too many connections of one host limit={MAX_CONNECTIONS_OF_HOST}")
+        if self._endpoint.pace.lanes[self._host] >= limits.connections_of_host:
+            self._refuse(f"too many connections of one host limit={limits.connections_of_host}")
             return
         self._endpoint.connections.add(self)
         self._lane = self._endpoint.pace.lane(self._host)
@@ -197,7 +212,7 @@ class _ServerConnection(Connection):
             self.send(Kind.REFUSAL, call, str(error).encode())
             return
         answer = self._answer_now(request)
-        sending = None if answer is None else self.send_message(call, _encode(answer))
+        sending = None if answer is None else self.send_message(call, self._encoded(answer))
         if answer is not None and sending is None:
             return
         task = self._loop.create_task(self._answer(call, request) if sending is None else _finish(sending))
@@ -214,10 +229,11 @@ class _ServerConnection(Connection):
         """Return why a request of `num_bytes` is not accepted now; an empty text if it is."""
         if self._endpoint.is_stopping:
             return "server is stopping"
-        if len(self._running) >= MAX_RUNNING:
-            return f"too many calls under way limit={MAX_RUNNING}"
-        if self._endpoint.running_bytes + num_bytes > MAX_RUNNING_BYTES:
-            return f"requests under way are too long limit={MAX_RUNNING_BYTES}"
+        limits = self._endpoint.limits
+        if len(self._running) >= limits.calls:
+            return f"too many calls under way limit={limits.calls}"
+        if self._endpoint.running_bytes + num_bytes > limits.call_bytes:
+            return f"requests under way are too long limit={limits.call_bytes}"
         return ""
 
     def _done(self, call: int, num_bytes: int) -> None:
@@ -247,6 +263,15 @@ class _ServerConnection(Connection):
         if self._resting is None:
             self._go_on()
 
+    def _encoded(self, response: ServerResponse) -> bytes:
+        """Return the response as bytes, or the error that these are too many."""
+        data = encode_response(response)
+        limit = self._endpoint.limits.answer_bytes
+        if len(data) > limit:
+            text = f"partial result is too large bytes={len(data)} limit={limit}"
+            return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
+        return data
+
     def _answer_now(self, request: ServerRequest) -> ServerResponse | None:
         answer_now = self._endpoint.answer_now
         if answer_now is None:
@@ -261,7 +286,7 @@ class _ServerConnection(Connection):
             answer = await self._endpoint.handler(request)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
             answer = _bug(request, error)
-        sending = self.send_message(call, _encode(answer))
+        sending = self.send_message(call, self._encoded(answer))
         if sending is not None:
             await _finish(sending)
 
@@ -280,11 +305,3 @@ def _bug(request: ServerRequest, error: Exception) -> ServerResponse:
     _LOG.exception("query failed by a bug request=%s", request.request_id)
     text = f"internal error, see the server's log request={request.request_id}"
     return ServerResponse(error=(QueryErrorCode.INTERNAL, text))
-
-
-def _encode(response: ServerResponse) -> bytes:
-    data = encode_response(response)
-    if len(data) > MAX_MESSAGE_BYTES:
-        text = f"partial result is too large bytes={len(data)} limit={MAX_MESSAGE_BYTES}"
-        return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
-    return data

@@ -149,8 +149,11 @@ class UnfinishedBytes:
 class MessageReader:
     """Joins frames to messages; parts of several messages may alternate."""
 
-    def __init__(self, held: UnfinishedBytes, *, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(
+        self, held: UnfinishedBytes, *, max_bytes: int = MAX_MESSAGE_BYTES, max_messages: int = MAX_OPEN_MESSAGES
+    ) -> None:
         self._held = held
+        self._max_messages = max_messages
         self._max_bytes = max_bytes
         self._parts: dict[int, list[bytes]] = {}
         self._num_bytes = 0
@@ -164,8 +167,8 @@ class MessageReader:
         self._held.num_bytes += len(payload)
         if self._num_bytes > self._max_bytes:
             raise CorruptionError(f"unfinished messages are too long limit={self._max_bytes}")
-        if len(self._parts) > MAX_OPEN_MESSAGES:
-            raise CorruptionError(f"too many unfinished messages limit={MAX_OPEN_MESSAGES}")
+        if len(self._parts) > self._max_messages:
+            raise CorruptionError(f"too many unfinished messages limit={self._max_messages}")
         if self._held.num_bytes > self._held.limit:
             raise CorruptionError(f"messages of all peers are too long limit={self._held.limit}")
 

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from merlot.broker import refresher
 from merlot.broker.directory import Directory
-from merlot.broker.routing import health
 from merlot.broker.routing.health import CallOutcome
 from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.tables import TableLostError
+from merlot.broker.tuning import BrokerTuning
 from merlot.clock import SystemClock
 from merlot.cluster import paths
 from merlot.cluster.instances import drains, liveness, reports
@@ -57,9 +56,9 @@ def metastore(store: Metastore) -> Metastore:
 
 
 @pytest.fixture
-async def directory(metastore: Metastore) -> AsyncIterator[Directory]:
+async def directory(metastore: Metastore, request: pytest.FixtureRequest) -> AsyncIterator[Directory]:
     channels = Channels(lambda record: LocalChannel(answer_nothing))
-    directory = Directory(metastore, channels, SystemClock())
+    directory = Directory(metastore, channels, SystemClock(), getattr(request, "param", None))
     await directory.start()
     yield directory
     await directory.stop()
@@ -160,11 +159,11 @@ async def test_deleted_table_is_forgotten(metastore: Metastore, directory: Direc
     await eventually(lambda: directory.find("Flights") is None)
 
 
+@pytest.mark.parametrize("directory", [BrokerTuning(suspect_s=1e9)], indirect=True, ids=["suspected for long"])
 async def test_a_server_that_was_told_to_stop_is_gone_with_its_ephemeral(
-    metastore: Metastore, directory: Directory, monkeypatch: pytest.MonkeyPatch
+    metastore: Metastore, directory: Directory
 ) -> None:
     """What its next process reports before it can be asked must not be asked of the address of the last one."""
-    monkeypatch.setattr(health, "SUSPECT_S", 1e9)
     await create_table(metastore)
     await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("s")])
     await asyncio.to_thread(reports.write_report, metastore, FLIGHTS, SERVER.id, ["s@1"], {})
@@ -230,7 +229,6 @@ async def test_silent_metastore_leaves_the_last_routes(metastore: Metastore) -> 
 async def test_a_start_waits_for_a_table_that_cannot_be_read_at_once(
     metastore: Metastore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refresher, "RETRY_S", 0.02)
     tables.put_table(metastore, load(manifest())[0])
     failures = iter([True, True, False])
 
@@ -241,7 +239,7 @@ async def test_a_start_waits_for_a_table_that_cannot_be_read_at_once(
 
     monkeypatch.setattr(view, "load", read)
     channels = Channels(lambda record: LocalChannel(answer_nothing))
-    directory = Directory(metastore, channels, SystemClock())
+    directory = Directory(metastore, channels, SystemClock(), BrokerTuning(retry_s=0.02))
     await directory.start()
     assert directory.find("Flights") is None
     await directory.settle(5)

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from merlot.broker import echo
 from merlot.broker.queries import SqlRequest
 from merlot.broker.role import BrokerConfig, BrokerRole
+from merlot.broker.tuning import BrokerTuning
 from merlot.cluster.instances import drains, liveness, reports
 from merlot.cluster.instances.echoes import echoing, read_echoes
 from merlot.cluster.manifests import tables
@@ -42,15 +42,15 @@ def metastore(store: Metastore) -> Metastore:
 
 
 @pytest.fixture
-async def broker(metastore: Metastore, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[BrokerRole]:
-    monkeypatch.setattr(echo, "REST_S", 0.01)
+async def broker(metastore: Metastore) -> AsyncIterator[BrokerRole]:
     tables.put_table(metastore, load(MANIFEST.format(rows=1000))[0])
     tables.confirm_table(metastore, TABLE)
     publish.publish(metastore, TABLE, [SegmentRecord(name="x", crc=1, size_bytes=1, url="file:///x", total_docs=1)])
     for port, server in enumerate((ONE, TWO), start=1):
         liveness.register(metastore, InstanceRecord(id=server, role=Role.SERVER, host="h", query_port=port))
         reports.write_report(metastore, TABLE, server, ["x@1"], {})
-    role = BrokerRole(metastore, BrokerConfig(http_port=0), lambda record: LocalChannel(answer_nothing))
+    config = BrokerConfig(http_port=0, tuning=BrokerTuning(echo_rest_s=0.01))
+    role = BrokerRole(metastore, config, lambda record: LocalChannel(answer_nothing))
     await role.start()
     yield role
     await role.stop()

@@ -14,7 +14,6 @@ from merlot.broker.http.listener import Listener
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer
 from merlot.clock import SystemClock
-from merlot.http import crowd as crowds
 from merlot.testing.patience import PATIENCE_S
 
 BODY = b'{"sql": "SELECT 1"}'
@@ -199,11 +198,9 @@ async def test_a_request_that_does_not_come_in_time_is_ended(bench: Bench) -> No
     assert len(bench.broker.asked) == 1
 
 
-async def test_unfinished_requests_hold_no_more_bytes_than_all_may(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(crowds, "MAX_HELD_BYTES", 50_000)
+async def test_unfinished_requests_hold_no_more_bytes_than_all_may(bench: Bench) -> None:
     crowd = bench.listener_front.crowd
+    crowd.max_held_bytes = 50_000
     first, second, whole = [await bench.connect() for _ in range(3)]
     data = post(b"x" * 40_000)
     first.writer.write(data[:-1])

@@ -1,14 +1,15 @@
 """A server's standing follows from its ephemeral and from the calls made to it."""
 
-from merlot.broker.routing.health import FIRST_PAUSE_S, SUSPECT_S, CallOutcome, ServerHealth, ServerStanding
+from merlot.broker.routing.health import FIRST_PAUSE_S, CallOutcome, ServerHealth, ServerStanding
 from merlot.ids import InstanceId
 
 ANSWERED, UNREACHED, LATE = CallOutcome
 A, B = InstanceId("Server_a_1"), InstanceId("Server_b_1")
+SUSPECT_S = 30.0
 
 
 def health_of(*live: InstanceId) -> ServerHealth:
-    health = ServerHealth()
+    health = ServerHealth(SUSPECT_S)
     health.observe_live(dict.fromkeys(live, 1), 0.0)
     return health
 

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 from tests.support.faulty_s3 import FaultyS3
 
-from merlot.catalog import transfer
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import CorruptionError
@@ -36,7 +35,7 @@ def built(tmp_path: Path) -> Sequence[BuiltSegment]:
     ]
 
 
-def fetched(store: DeepStore, records: Sequence[SegmentRecord], folder: Path) -> set[str]:
+def fetched(store: DeepStore, records: Sequence[SegmentRecord], folder: Path, *, least_wait_s: float) -> set[str]:
     """Fetches, and tells by how many threads."""
     threads = set()
     order: list[str] = []
@@ -45,28 +44,26 @@ def fetched(store: DeepStore, records: Sequence[SegmentRecord], folder: Path) ->
         threads.add(threading.current_thread().name)
         order.append(record.name)
 
-    paths = fetch_segments(store, records, folder, on_fetched=note)
+    paths = fetch_segments(store, records, folder, on_fetched=note, least_wait_s=least_wait_s)
     assert [path.name for path in paths] == [f"{record.key}.mseg" for record in records]
     assert sorted(order) == sorted(record.name for record in records)
     return threads
 
 
-def test_files_that_are_at_hand_are_fetched_one_after_another(
-    built: Sequence[BuiltSegment], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transfer, "LEAST_WAIT_S", 60.0)  # a busy machine makes everybody wait
+def test_files_that_are_at_hand_are_fetched_one_after_another(built: Sequence[BuiltSegment], tmp_path: Path) -> None:
     store = DeepStore(str(tmp_path / "deep"), retry=QUICK)
     records = upload_segments(store, built, TABLE)
-    assert fetched(store, records, tmp_path / "in") == {threading.current_thread().name}
+    # A minute, because a busy machine makes everybody wait.
+    assert fetched(store, records, tmp_path / "in", least_wait_s=60.0) == {threading.current_thread().name}
 
 
 def test_files_that_are_waited_for_are_fetched_side_by_side(
-    built: Sequence[BuiltSegment], s3: FaultyS3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    built: Sequence[BuiltSegment], s3: FaultyS3, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(transfer, "LEAST_WAIT_S", 0.0)  # this S3 is near
     store = DeepStore(s3.uri(), retry=QUICK)
     records = upload_segments(store, built, TABLE)
-    others = fetched(store, records, tmp_path / "in") - {threading.current_thread().name}
+    # No wait at all, because this S3 is near.
+    others = fetched(store, records, tmp_path / "in", least_wait_s=0.0) - {threading.current_thread().name}
     assert others
     assert all(name.startswith("merlot-transfer") for name in others)
 

@@ -9,7 +9,6 @@ from tests.budget import examples
 from tests.support.faults import Fault, FaultyMetastore
 
 from merlot.cluster import paths
-from merlot.cluster.instances import reports
 from merlot.cluster.instances.reports import ReportReader, ReportWriter, remove_report
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -39,30 +38,28 @@ class ForgetfulMetastore(FaultyMetastore):
 def test_a_reader_sees_the_last_report(
     steps: list[tuple[set[str], set[str], str]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reports, "MAX_MULTI_BYTES", 200)
-        store = SqliteMetastore(tmp_path_factory.mktemp("reports") / "meta.db")
-        store_of_writer = ForgetfulMetastore(store)
-        writer = ReportWriter(store_of_writer, TABLE, SERVER)
-        reader = ReportReader(store, TABLE)
-        for loaded, failed, how in steps:
-            errors = dict.fromkeys(failed - loaded, "broken")
-            if how == "clean":
-                remove_report(store, TABLE, SERVER)
-            if how == "fault":
-                store_of_writer.fail_next()
-                with contextlib.suppress(UnavailableError):
-                    writer.write(errors, {})
-                store_of_writer.recover()
-                reader.read()
-            if how == "restart":
-                writer = ReportWriter(store_of_writer, TABLE, SERVER)
-            if not writer.write(loaded, errors) and how == "clean":
-                continue  # nothing changed for the server, so it does not look; readers see nothing until it does
-            report = reader.read()[SERVER]
-            assert report.loaded == loaded
-            assert report.errors == errors
-        store.close()
+    store = SqliteMetastore(tmp_path_factory.mktemp("reports") / "meta.db")
+    store_of_writer = ForgetfulMetastore(store)
+    writer = ReportWriter(store_of_writer, TABLE, SERVER, max_multi_bytes=200)
+    reader = ReportReader(store, TABLE)
+    for loaded, failed, how in steps:
+        errors = dict.fromkeys(failed - loaded, "broken")
+        if how == "clean":
+            remove_report(store, TABLE, SERVER)
+        if how == "fault":
+            store_of_writer.fail_next()
+            with contextlib.suppress(UnavailableError):
+                writer.write(errors, {})
+            store_of_writer.recover()
+            reader.read()
+        if how == "restart":
+            writer = ReportWriter(store_of_writer, TABLE, SERVER, max_multi_bytes=200)
+        if not writer.write(loaded, errors) and how == "clean":
+            continue  # nothing changed for the server, so it does not look; readers see nothing until it does
+        report = reader.read()[SERVER]
+        assert report.loaded == loaded
+        assert report.errors == errors
+    store.close()
 
 
 def test_a_restarted_server_starts_from_an_empty_report(store: SqliteMetastore) -> None:

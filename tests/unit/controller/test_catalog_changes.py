@@ -36,8 +36,7 @@ from merlot.cluster.segments.transaction import (
     mutate,
 )
 from merlot.cluster.segments.view import TableView, load
-from merlot.controller.cleaning import catalog as catalog_module
-from merlot.controller.cleaning.catalog import catalog_of
+from merlot.controller.cleaning.catalog import FEW, catalog_of
 from merlot.controller.cleaning.catalog_store import CHANGES_FILE, FILE, FOLDER, read_catalog
 from merlot.controller.cleaning.catalogs import WHOLE_S, Catalogs, stream_state
 from merlot.ids import InstanceId
@@ -89,6 +88,7 @@ class Life:
     def __init__(self, folder: Path, draw: random.Random) -> None:
         folder.mkdir(exist_ok=True)
         self.draw, self.clock = draw, FakeClock(NOW_MS)
+        self.always_few = FEW
         self.files = DeepStore(str(folder / "deep"))
         self.changes_file = folder / "deep" / TABLE / FOLDER / CHANGES_FILE
         self.store = SqliteMetastore(folder / "meta.sqlite")
@@ -104,7 +104,7 @@ class Life:
 
     def lead(self, shelf: Any) -> Catalogs:
         """A controller that begins to lead."""
-        made = Catalogs(self.store, lambda _: shelf, self.clock)
+        made = Catalogs(self.store, lambda _: shelf, self.clock, always_few=self.always_few)
         lease = Lease.acquire(self.store, "c", "c", self.clock)
         assert lease is not None
         made.lead(lease)
@@ -205,10 +205,8 @@ def life(tmp_path: Path) -> Iterator[Life]:
 
 
 @pytest.mark.parametrize("few", [0, 3, 1000])
-def test_changes_beside_a_catalog_say_what_a_whole_one_would(
-    life: Life, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_module, "FEW", few)
+def test_changes_beside_a_catalog_say_what_a_whole_one_would(life: Life, few: int) -> None:
+    life.always_few = few
     catalogs = life.lead(life.files)
     for _ in range(150):
         life.change()
@@ -240,12 +238,10 @@ def written(life: Life, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("is_written", [False, True], ids=["before", "after"])
-def test_whoever_dies_between_two_files_leaves_a_catalog_of_some_moment(
-    tmp_path: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_module, "FEW", 3)
+def test_whoever_dies_between_two_files_leaves_a_catalog_of_some_moment(tmp_path: Path, is_written: bool) -> None:
     for dies_at in range(12):
         life = Life(tmp_path / str(dies_at), random.Random(dies_at))
+        life.always_few = 3
         moments: list[CatalogRecord | None] = [None]
         for shelf in (DyingStore(life.files, dies_at, is_written), DyingStore(life.files)):
             catalogs = life.lead(shelf)

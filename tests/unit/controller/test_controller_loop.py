@@ -226,7 +226,7 @@ def test_a_bug_ends_a_round_but_not_the_loop(
     server(store, 1)
     with monkeypatch.context() as broken:
         broken.setattr("merlot.controller.loop.decide", lambda view, situation: [][0])
-        assert loop.round() == LoopConfig(owner="c1").retry_s
+        assert loop.round() == LoopConfig(owner="c1").tuning.retry_s
     loop.round()
     assert loads(load(store, TABLE)) == [6]
 

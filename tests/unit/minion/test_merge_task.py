@@ -1,6 +1,7 @@
 """One merge task, step by step: what it publishes, what it leaves, and what it does when its world has changed."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.queue import TaskOutcome
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
 from merlot.errors import InvalidInputError
-from merlot.minion import execution
 from merlot.minion.execution import Ending
 from merlot.spec.manifest import load as load_manifests
 from merlot.spec.tasks import MERGE_LEVEL, MERGE_TIME, ROUNDED_TO, MergeRollupTask, MergeType
@@ -120,11 +120,10 @@ def test_a_task_that_its_manifest_wants_no_more_is_dropped_though_nobody_cancels
 def test_a_table_without_room_for_another_replacement_has_a_task_wait_not_fail_for_good(
     bench: MergeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
     bench.queue()
+    bench.tuning = replace(bench.tuning, max_outages=3)
     with monkeypatch.context() as patch:
         patch.setattr(lineage_rules, "MAX_ENTRIES", 0)
-        patch.setattr(execution, "MAX_OUTAGES", 3)
         for _ in range(2 * queue.MAX_ATTEMPTS):
             assert bench.run() is Ending.FAILED
     found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
@@ -172,10 +171,7 @@ def shuffle(bench: MergeBench) -> list[str]:
     return sorted(bench.queued())
 
 
-def test_a_shard_that_fails_for_good_can_be_tried_again_though_the_others_are_done(
-    bench: MergeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queue, "FIRST_BACKOFF_MS", 0)
+def test_a_shard_that_fails_for_good_can_be_tried_again_though_the_others_are_done(bench: MergeBench) -> None:
     *others, last = shuffle(bench)
     for task_id in others:
         assert bench.run(task_id) is Ending.DONE

@@ -4,7 +4,9 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import aiohttp
 import pytest
@@ -20,10 +22,11 @@ from merlot.errors import CorruptionError, InvalidInputError, MerlotError, Unava
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, MetastoreSilentError
 from merlot.metastore.sqlite import SqliteMetastore
-from merlot.minion import execution, worker
+from merlot.minion import execution
 from merlot.minion.control import TaskControl
 from merlot.minion.leftovers import sweep
 from merlot.minion.role import MinionConfig, MinionRole
+from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import until
@@ -68,13 +71,9 @@ async def metastore(tmp_path: Path) -> AsyncIterator[SqliteMetastore]:
     store.close()
 
 
-@pytest.fixture(autouse=True)
-def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "LOOK_S", 0.02)
-    monkeypatch.setattr(worker, "PROGRESS_S", 0.0)
-    monkeypatch.setattr(worker, "PAUSE_S", 0.2)
-    monkeypatch.setattr(tasks, "FIRST_BACKOFF_MS", 20)
-    monkeypatch.setattr(tasks, "MAX_BACKOFF_MS", 20)
+SHORT_WAITS: Final = MinionTuning(
+    look_s=0.02, progress_s=0.0, pause_s=0.2, backoff=tasks.Backoff(first_ms=20, longest_ms=20)
+)
 
 
 def queue(metastore: Metastore, *names: str) -> None:
@@ -85,9 +84,9 @@ def queue(metastore: Metastore, *names: str) -> None:
 
 @asynccontextmanager
 async def working(
-    metastore: Metastore, kind: Greet, *, name: str = "Minion_0", slots: int = 1
+    metastore: Metastore, kind: Greet, *, name: str = "Minion_0", slots: int = 1, tuning: MinionTuning = SHORT_WAITS
 ) -> AsyncIterator[Worker]:
-    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, WorkerSettings(slots=slots))
+    one = Worker(metastore, InstanceId(name), SystemClock(), {KIND: kind}, WorkerSettings(slots=slots, tuning=tuning))
     task = asyncio.create_task(one.run())
     try:
         yield one
@@ -195,21 +194,18 @@ async def test_a_minion_that_lost_its_lease_stops_and_writes_nothing(metastore: 
         other.close()
 
 
-async def test_deaths_of_minions_are_counted_and_a_deadly_task_is_set_aside(
-    metastore: SqliteMetastore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execution, "MAX_DEATHS", 1)
+async def test_deaths_of_minions_are_counted_and_a_deadly_task_is_set_aside(metastore: SqliteMetastore) -> None:
     kind = Greet()
     queue(metastore, "a")
     tasks.write_progress(metastore, KIND, "a", tasks.TaskProgress(phase="READ", owner="Minion_dead"))
-    async with working(metastore, kind):
+    async with working(metastore, kind, tuning=replace(SHORT_WAITS, max_deaths=1)):
         await until(lambda: bool(ended(metastore)))
     assert ended(metastore)[0].error == "1 minions died at it, the last one was Minion_dead"
     assert kind.ran == []
 
 
 async def test_outages_of_the_metastore_are_no_deaths_and_never_set_a_task_aside(metastore: SqliteMetastore) -> None:
-    kind = Greet(failures=2 * execution.MAX_OUTAGES, error=MetastoreSilentError("as if it were away"))
+    kind = Greet(failures=2 * SHORT_WAITS.max_outages, error=MetastoreSilentError("as if it were away"))
     queue(metastore, "a")
     one = InstanceRecord(id=InstanceId("Minion_0"), role=Role.MINION, host="h", started_ms=SystemClock().now_ms())
     metastore.create(paths.live(one.id), one.to_bytes())

@@ -18,8 +18,7 @@ from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import RowReader, Segment, SomeDocs
-from merlot.server.batches import index
-from merlot.server.batches.index import PartitionIndex, StoppedError
+from merlot.server.batches.index import READ_DOCS, PartitionIndex, StoppedError
 from merlot.server.batches.views import EditionReadView, EditionView
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.schema import TableSchema
@@ -129,9 +128,9 @@ def docs_of(words: np.ndarray[Any, np.dtype[np.uint64]]) -> set[int]:
 class Replica:
     """An index that goes from edition to edition."""
 
-    def __init__(self) -> None:
+    def __init__(self, read_docs: int = READ_DOCS) -> None:
         self.is_stopping = False
-        self.index = PartitionIndex(lambda rows: 0, lambda: self.is_stopping)
+        self.index = PartitionIndex(lambda rows: 0, lambda: self.is_stopping, read_docs=read_docs)
         self.num_read = 0
 
     def bring(self, edition: Sequence[Pushed]) -> EditionView:
@@ -219,11 +218,8 @@ def test_nothing_is_left_of_an_edition_that_could_not_be_read(pushed: list[Pushe
     assert shown(replica.bring(pushed[:5]), pushed[:5]) == oracle(pushed[:5])
 
 
-def test_building_ends_between_two_blocks_when_the_server_does(
-    pushed: list[Pushed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index, "READ_DOCS", 16)
-    replica = Replica()
+def test_building_ends_between_two_blocks_when_the_server_does(pushed: list[Pushed]) -> None:
+    replica = Replica(read_docs=16)
     assert shown(replica.bring(pushed), pushed) == oracle(pushed)
     replica.is_stopping = True
     with pytest.raises(StoppedError):

@@ -22,8 +22,8 @@ from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import RemoveSegments, mutate
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
-from merlot.server import loader, table_data_manager
 from merlot.server.batches import upserts
+from merlot.server.table_data_manager import TableDataManager
 from merlot.server.tables import SHARED_KEYS
 from merlot.spec import manifest
 from merlot.spec.table import Table
@@ -43,14 +43,6 @@ spec:
 """
 BY_VERSION = "{config: {mode: FULL, comparisonColumns: [version]}}"
 CONFIG = "apiVersion: merlot.dev/v1alpha1\nkind: UpsertConfig\nmetadata: {name: latest}\nspec: {mode: FULL}\n"
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
-    monkeypatch.setattr(table_data_manager, "LOOK_S", 0.05)
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 def put(bench: TableDataBench, upsert: str = BY_VERSION) -> None:
@@ -92,7 +84,7 @@ def push(bench: TableDataBench, *records: SegmentRecord) -> None:
     bench.assign(bench.me)
 
 
-def shown(started: table_data_manager.TableDataManager, keys: set[str]) -> int | None:
+def shown(started: TableDataManager, keys: set[str]) -> int | None:
     """How many docs are valid of what is asked for; None if something is missing."""
     acquired = started.segments.acquire(sorted(keys))
     try:
@@ -104,7 +96,7 @@ def shown(started: table_data_manager.TableDataManager, keys: set[str]) -> int |
         started.segments.release(acquired)
 
 
-async def passes(started: table_data_manager.TableDataManager) -> None:
+async def passes(started: TableDataManager) -> None:
     """Time enough to let go what nobody holds on to."""
     for _ in range(5):
         started.wake()

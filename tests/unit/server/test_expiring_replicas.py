@@ -12,16 +12,9 @@ from tests.unit.server.test_upsert_listener import Chain, is_deletion
 from tests.unit.server.test_upsert_restarts import MISHAPS, KeepingReplica
 from tests.unit.upsert.oracle import Oracle
 
-from merlot.server.realtime import snapshots as module
-
 NUM_SEEDS = count("MERLOT_EXPIRIES", quick=3, every=6, fuzz=200)
 SETTINGS = '{{"mode":"FULL","deleteRecordColumn":"gone",{ttl}"deletedKeysTtl":"{deleted}"{snapshots}}}'
 KEPT = ',"snapshot":"ENABLE","snapshotStore":"LOCAL"'
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REST_MS", 0)
 
 
 class Cluster:

@@ -11,7 +11,7 @@ import pytest
 from tests.support.forgery import put_together, taken_apart
 from tests.support.fork_server import Child
 from tests.support.sample import ORDERS, build_orders, orders_manifest, publish_orders
-from tests.support.servers import TableDataBench
+from tests.support.servers import FULL_DISK, TableDataBench
 
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
@@ -23,8 +23,9 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar import build
 from merlot.segment.sidecar.plan import plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server import files, indexing, loader, table_data_manager
+from merlot.server import indexing
 from merlot.server.table_data_manager import TableDataManager
+from merlot.server.tuning import FileTuning
 from merlot.spec.indexing import IndexingSpec
 from merlot.sql.parse import parse
 from merlot.testing.patience import PATIENCE_S, until
@@ -41,12 +42,6 @@ MORE = {
 """Segments are built with the index of cities alone."""
 BY_CITY = "SELECT city, SUM(amount) FROM orders GROUP BY city"
 DAYS = (0, 1, 2)
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 def declare(bench: TableDataBench, fields: dict[str, Any]) -> None:
@@ -183,17 +178,15 @@ async def test_a_sidecar_that_rots_while_it_is_served_is_made_again(bench: Table
     await all_built(bench)
 
 
-async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(
-    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_said_and_indexes_come_when_there_is_room(bench: TableDataBench) -> None:
     started, _ = await start_with(bench)
-    with monkeypatch.context() as full:
-        full.setattr(files, "SPARE_BYTES", 1 << 60)
-        declare(bench, MORE)
-        await until(lambda: "no space left" in bench.report().indexing.problem)
-        assert bench.report().indexing.built == 0
-        assert bench.report().errors == {}
-        assert "STARTREE" not in how(started, BY_CITY)
+    bench.files.tuning = FULL_DISK
+    declare(bench, MORE)
+    await until(lambda: "no space left" in bench.report().indexing.problem)
+    assert bench.report().indexing.built == 0
+    assert bench.report().errors == {}
+    assert "STARTREE" not in how(started, BY_CITY)
+    bench.files.tuning = FileTuning()
     await all_built(bench)
     assert bench.report().indexing.problem == ""
 
@@ -224,7 +217,7 @@ async def test_a_failure_is_of_the_past_once_a_segment_has_its_sidecar(
 ) -> None:
     """As when it was fetched anew meanwhile: who waited for the moment to try again would never wait."""
     started, _ = await start_with(bench)
-    monkeypatch.setattr(files, "SPARE_BYTES", 1 << 60)
+    bench.files.tuning = FULL_DISK
     declare(bench, MORE)
     await until(lambda: "no space left" in bench.report().indexing.problem)
     asked = IndexingSpec.model_validate(MORE)

@@ -13,9 +13,9 @@ from merlot.clock import SystemClock
 from merlot.cluster.records import SegmentRecord
 from merlot.errors import NotFoundError
 from merlot.segment.immutable import ImmutableSegment
-from merlot.server import loads
 from merlot.server.files import LoadSource
 from merlot.server.loads import LoadOutcome, LoadQueue
+from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 from merlot.testing.patience import PATIENCE_S, until
 
 NUM_THREADS = 2
@@ -28,9 +28,9 @@ def records(count: int) -> list[SegmentRecord]:
 class Bench:
     """A queue, and what was taken from it."""
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, tuning: LoadTuning = DEFAULT_LOADS) -> None:
         self.told = 0
-        self.queue = LoadQueue(pool, NUM_THREADS, SystemClock(), self._tell)
+        self.queue = LoadQueue(pool, NUM_THREADS, SystemClock(), self._tell, tuning)
         self.taken: list[LoadOutcome] = []
 
     def _tell(self) -> None:
@@ -42,9 +42,9 @@ class Bench:
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     with ThreadPoolExecutor(NUM_THREADS) as pool:
-        bench = Bench(pool)
+        bench = Bench(pool, getattr(request, "param", DEFAULT_LOADS))
         yield bench
         await bench.queue.stop()
 
@@ -61,8 +61,8 @@ async def test_all_come_in_and_the_loop_is_told_once_until_it_takes_them(bench: 
     assert not bench.queue.keys
 
 
-async def test_one_that_takes_its_time_holds_up_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loads, "TURN_S", 0.0)
+@pytest.mark.parametrize("bench", [LoadTuning(turn_s=0.0)], indirect=True, ids=["a turn a segment"])
+async def test_one_that_takes_its_time_holds_up_no_other(bench: Bench) -> None:
     go = threading.Event()
 
     def bring(record: SegmentRecord) -> None:

@@ -31,13 +31,14 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.request import BuildRequest, BuiltSegment
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.files import LocalSegmentFiles
-from merlot.server.realtime import partition, reading
+from merlot.server.realtime import partition
 from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
 from merlot.server.realtime.partition_log import LogPart, PartitionLog
 from merlot.server.realtime.poller import PollCounts, Poller, RowBatch
 from merlot.server.realtime.row_listener import PlainListener
+from merlot.server.tuning import StreamTuning
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.spec.stream import FlushSpec, OutOfRange
 from merlot.store.deepstore import DeepStore
@@ -173,6 +174,7 @@ class ReplicaOnTest:
             on_made=lambda: None,
             reported_as_of=lambda: -math.inf,
             grace_s=1e9,
+            tuning=StreamTuning(retry_s=cluster.retry_s, catch_up_s=0.5),
         )
         self.consumer = PartitionConsumer(0, deps)
 
@@ -221,6 +223,7 @@ class ClusterOnTest:
         self.pool = ThreadPoolExecutor(4)
         self.flush_rows = 1_000_000
         self.revision = 0
+        self.retry_s = StreamTuning().retry_s
         self.replicas: dict[InstanceId, ReplicaOnTest] = {}
         begin(self.store, 0)
 
@@ -268,8 +271,7 @@ class ClusterOnTest:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ClusterOnTest]:
-    monkeypatch.setattr(reading, "CATCH_UP_S", 0.5)
+def cluster(tmp_path: Path) -> Iterator[ClusterOnTest]:
     with contextlib.closing(ClusterOnTest(tmp_path)) as made:
         yield made
 
@@ -448,8 +450,7 @@ def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of
 def test_a_partition_goes_on_whatever_fails_while_it_is_told_what_came_of_its_steps(
     cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch, bugs_from: int
 ) -> None:
-    monkeypatch.setattr(partition, "RETRY_S", 0.05)
-    monkeypatch.setattr(reading, "RETRY_S", 0.05)
+    cluster.retry_s = 0.05
     limits = partition._limits
     monkeypatch.setattr(partition, "_limits", lambda settings: replace(limits(settings), max_retry_ms=200))
     cluster.flush_rows = 30

@@ -9,7 +9,6 @@ from tests.support.servers import TableDataBench
 
 from merlot.cluster.instances.reports import ReportWriter, remove_report
 from merlot.cluster.manifests.tables import put_table
-from merlot.server import table_data_manager
 from merlot.server.table_data_manager import TableDataManager
 from merlot.testing.patience import PATIENCE_S, until
 
@@ -30,9 +29,7 @@ class HeldWriter(ReportWriter):
 
 
 @pytest.fixture
-async def served(bench: TableDataBench, monkeypatch: pytest.MonkeyPatch) -> TableDataManager:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
+async def served(bench: TableDataBench) -> TableDataManager:
     records = publish_orders(bench.metastore, bench.deep_store, [0, 1])
     bench.assign(bench.me)
     started = await bench.start_manager(grace_s=0.0)

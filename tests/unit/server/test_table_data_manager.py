@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.support.forgery import put_together, taken_apart
 from tests.support.sample import ORDERS, orders_manifest, publish_orders, upload_orders
-from tests.support.servers import TableDataBench
+from tests.support.servers import FULL_DISK, TableDataBench
 
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
@@ -13,15 +13,9 @@ from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
-from merlot.server import files, loader, table_data_manager
+from merlot.server import files, table_data_manager
+from merlot.server.tuning import FileTuning
 from merlot.testing.patience import until
-
-
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_data_manager, "LINGER_S", 0.01)
-    monkeypatch.setattr(table_data_manager, "RECHECK_S", 0.05)
-    monkeypatch.setattr(loader, "FIRST_RETRY_S", 0.1)
 
 
 def keys_of(records: list[SegmentRecord]) -> set[str]:
@@ -153,7 +147,7 @@ async def test_a_file_larger_than_its_record_says_is_reported_and_leaves_no_copy
     (large,) = upload_orders(bench.deep_store, [1])
     Path(large.url.removeprefix("file://")).write_bytes(bytes(8 << 20))
     put_table(bench.metastore, orders_manifest())
-    publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": files.SMALL_BYTES + 1})])
+    publish(bench.metastore, ORDERS, [record, large.model_copy(update={"size_bytes": FileTuning().small_bytes + 1})])
     bench.assign(bench.me)
     await bench.start_manager()
     await until(lambda: len(bench.report().errors) == 2)
@@ -193,11 +187,11 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     assert bench.report().loaded == {str(records[1].key)}
 
 
-@pytest.mark.parametrize("small_bytes", [files.SMALL_BYTES, 0], ids=["read", "copied"])
+@pytest.mark.parametrize("small_bytes", [FileTuning().small_bytes, 0], ids=["read", "copied"])
 async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
     bench: TableDataBench, monkeypatch: pytest.MonkeyPatch, small_bytes: int
 ) -> None:
-    monkeypatch.setattr(files, "SMALL_BYTES", small_bytes)
+    bench.files.tuning = FileTuning(small_bytes=small_bytes)
     records = publish_orders(bench.metastore, bench.deep_store, [0])
     with monkeypatch.context() as impatient:
         impatient.setattr(files, "patience_s", lambda size_bytes: -1.0)
@@ -207,17 +201,15 @@ async def test_a_file_that_takes_too_long_to_come_is_begun_anew(
     await until(lambda: bench.report().loaded == keys_of(records))
 
 
-async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(
-    bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_full_disk_is_reported_and_what_is_loaded_stays_served(bench: TableDataBench) -> None:
     _, records = await start_with(bench, [0])
-    with monkeypatch.context() as full:
-        full.setattr(files, "SPARE_BYTES", 1 << 60)
-        more = upload_orders(bench.deep_store, [1])
-        publish(bench.metastore, ORDERS, more)
-        bench.assign(bench.me)
-        await until(lambda: "no space left" in bench.report().errors.get(str(more[0].key), ""))
-        assert bench.report().loaded == keys_of(records)
+    bench.files.tuning = FULL_DISK
+    more = upload_orders(bench.deep_store, [1])
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: "no space left" in bench.report().errors.get(str(more[0].key), ""))
+    assert bench.report().loaded == keys_of(records)
+    bench.files.tuning = FileTuning()
     await until(lambda: bench.report().loaded == keys_of(records + more))
 
 
@@ -281,7 +273,6 @@ async def test_a_silent_metastore_leaves_everything_as_it_was(
         raise UnavailableError("metastore is silent")
 
     with monkeypatch.context() as patched:
-        patched.setattr(table_data_manager, "RETRY_S", 0.01)
         patched.setattr(table_data_manager, "load", fail)
         started.wake()
         with pytest.raises(TimeoutError):

@@ -24,7 +24,6 @@ from merlot.segment.arrow_types import arrow_schema
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.segment.reader import Segment, SomeDocs
-from merlot.server.realtime import upserts
 from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.partition_deps import SegmentSettings
 from merlot.server.realtime.partition_log import PartitionLog
@@ -32,6 +31,7 @@ from merlot.server.realtime.poller import RowBatch
 from merlot.server.realtime.read_view import ConsumedPartition, Consumer, StreamReadView
 from merlot.server.realtime.upserts import UpsertListener
 from merlot.server.realtime.views import UpsertView, fitted
+from merlot.server.tuning import StreamTuning
 from merlot.spec.schema import TableSchema
 from merlot.upsert.rules import Rules
 
@@ -135,8 +135,9 @@ def opened(sequence: int, start: int, upsert: str = PLAIN) -> StreamSegmentRecor
 class Replica:
     """One replica's rows and index."""
 
-    def __init__(self, chain: Chain) -> None:
+    def __init__(self, chain: Chain, tuning: StreamTuning | None = None) -> None:
         self.chain = chain
+        self.tuning = tuning or StreamTuning()
         self.loaded: set[str] = set()
         self.restart()
 
@@ -149,6 +150,7 @@ class Replica:
             clock=SystemClock(),
             borrow=self._borrow,
             on_change=lambda: None,
+            tuning=self.tuning,
         )
 
     def restart(self) -> None:
@@ -440,11 +442,10 @@ def test_an_index_that_could_not_be_built_anew_is_built_without_another_row(monk
     assert set(replica.seen()[1]) == chain.newest(50)
 
 
-def test_what_a_commit_leaves_to_prune_is_done_between_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upserts, "TIDY_S", 0.0)
+def test_what_a_commit_leaves_to_prune_is_done_between_batches() -> None:
     chain = Chain(random.Random(1))
     chain.records = {0: opened(0, 0, EXPIRING)}
-    replica = Replica(chain)
+    replica = Replica(chain, StreamTuning(tidy_s=0.0))
     chain.rows = [(key, 0) for key in range(500)] + [(1000, 100)]
     replica.read(501)
     old = chain.open

@@ -26,6 +26,7 @@ from merlot.server.realtime import snapshots as module
 from merlot.server.realtime.indexed import IndexDeps
 from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import SnapshotDeps, Snapshots
+from merlot.server.tuning import StreamTuning
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S
@@ -66,6 +67,7 @@ class KeepingReplica(Replica):
             store=lambda: DeepStore(str(self.folder / "deep")),
             clock=SystemClock(),
             executor=AtOnce(),
+            tuning=StreamTuning(checkpoint_rest_ms=0),
         )
         return replace(super().deps(), snapshots=Snapshots(place))
 
@@ -74,11 +76,6 @@ class KeepingReplica(Replica):
         found = self.listener.snapshots
         assert found is not None
         return found
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REST_MS", 0)
 
 
 def begun(draw: random.Random, folder: Path, settings: str = KEPT) -> tuple[Chain, KeepingReplica]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from tests.unit.upsert.upsert_rows import Row, partition, table, valid_places
+from tests.unit.upsert.upsert_rows import Row, partition, rules, table, valid_places
 
 from merlot.upsert.expiry import Watermark
+from merlot.upsert.partition import PartitionUpserts
 
 NUM_ROWS = 120
 State = tuple[dict[int, bool], Watermark]
@@ -62,9 +63,8 @@ def test_valid_docs_at_an_end_that_lies_behind_are_those_of_then(seed: int) -> N
     assert len(bases) > 1
 
 
-def test_rows_of_long_ago_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot.upsert.trace.REMEMBERED_ROWS", 10)
-    upserts = partition()
+def test_rows_of_long_ago_are_not_remembered() -> None:
+    upserts = PartitionUpserts(rules(), remembered_rows=10)
     for doc in range(40):
         upserts.add(table([(doc % 7, doc, False)]), 0, doc)
         upserts.publish()

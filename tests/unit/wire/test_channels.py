@@ -12,9 +12,8 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.testing.patience import PATIENCE_S
-from merlot.wire import client, endpoint
 from merlot.wire.client import Handler, LocalChannel, ServerChannel, TcpChannel
-from merlot.wire.endpoint import TcpEndpoint
+from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 REQUEST = ServerRequest(
@@ -153,16 +152,15 @@ async def test_a_channel_that_is_closed_while_it_connects_leaves_no_failed_callb
 
 
 async def test_an_address_that_never_answers_is_given_up_before_the_query(
-    exits: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+    exits: AsyncExitStack,
 ) -> None:
-    monkeypatch.setattr(client, "CONNECT_S", 0.2)
     listener = exits.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
     # A queue that is full: the kernel leaves further attempts without an answer.
     for _ in range(4):
         waiting = exits.enter_context(socket.socket())
         waiting.setblocking(False)
         waiting.connect_ex(listener.getsockname())
-    channel = TcpChannel(*listener.getsockname())
+    channel = TcpChannel(*listener.getsockname(), connect_s=0.2)
     exits.push_async_callback(channel.close)
     with pytest.raises(UnavailableError, match="cannot connect"):
         await channel.execute(REQUEST, PATIENCE_S)
@@ -227,15 +225,12 @@ async def test_a_bug_in_a_handler_is_an_error_code_and_no_traceback(
     assert "secret detail" in caplog.text
 
 
-async def test_an_answer_that_is_too_large_is_an_error_that_says_so(
-    exits: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endpoint, "MAX_MESSAGE_BYTES", 1000)
-
+async def test_an_answer_that_is_too_large_is_an_error_that_says_so(exits: AsyncExitStack) -> None:
     async def answer(_: ServerRequest) -> ServerResponse:
         return ServerResponse(missing=tuple(f"segment_{number}@1" for number in range(1000)))
 
-    _, port = await serve(exits, answer)
+    server, port = await serve(exits, answer)
+    server.limits = EndpointLimits(answer_bytes=1000)
     channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
     error = (await channel.execute(REQUEST, 5.0)).error

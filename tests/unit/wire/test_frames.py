@@ -65,7 +65,7 @@ def test_a_message_comes_together_from_its_parts(size: int) -> None:
     assert reader.last(5, last[2]) == message
 
 
-def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not() -> None:
     held = UnfinishedBytes(limit=150)
     reader, other = MessageReader(held, max_bytes=100), MessageReader(held, max_bytes=100)
     for call in range(50):
@@ -82,7 +82,7 @@ def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not(monk
     other.drop(1)
     reader.drop(1)
     assert held.num_bytes == 0
-    monkeypatch.setattr(frames, "MAX_OPEN_MESSAGES", 3)
+    reader = MessageReader(held, max_messages=3)
     for call in range(3):
         reader.part(call, b"")
     with pytest.raises(CorruptionError, match="limit=3"):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from merlot.ids import TableName
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import PATIENCE_S
-from merlot.wire import endpoint
 from merlot.wire.client import TcpChannel
-from merlot.wire.endpoint import TcpEndpoint
+from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
 from merlot.wire.frames import Hello, Kind, encode
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import CREDIT_S, FRAME_BYTES, READ_BYTES, SHARED_BYTES_S, SPARE_BYTES_S, Lane, Pace
@@ -181,8 +180,8 @@ async def test_a_peer_that_sends_single_bytes_waits(port: Port, exits: contextli
     raise AssertionError("the peer was never made to wait")
 
 
-async def test_a_host_holds_no_more_connections_than_allowed(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "MAX_CONNECTIONS_OF_HOST", 1)
+async def test_a_host_holds_no_more_connections_than_allowed(port: Port) -> None:
+    port.server.limits = EndpointLimits(connections_of_host=1)
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     assert b"too many connections of one host limit=1" in await reader.read()
     writer.close()

@@ -9,10 +9,10 @@ import pytest
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import TableName
 from merlot.testing.patience import PATIENCE_S
-from merlot.wire import connection, endpoint, frames
+from merlot.wire import frames
 from merlot.wire.client import TcpChannel
 from merlot.wire.codec import encode_request
-from merlot.wire.endpoint import TcpEndpoint
+from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
 from merlot.wire.frames import FrameReader, Hello, Kind, encode
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -76,14 +76,14 @@ async def fake_server(exits: contextlib.AsyncExitStack, script: Script) -> TcpCh
 
 
 async def real_server(
-    exits: contextlib.AsyncExitStack, answer: bytes = b"", **options: float
+    exits: contextlib.AsyncExitStack, answer: bytes = b"", tick_s: float = 5.0, limits: EndpointLimits | None = None
 ) -> tuple[TcpEndpoint, Peer]:
     """An endpoint that answers everything alike, and a connection of raw bytes to it, introduced."""
 
     async def handle(request: ServerRequest) -> ServerResponse:
         return ServerResponse(error=(1, answer.decode())) if answer else ServerResponse(missing=request.segments)
 
-    server = TcpEndpoint(handle, lambda: "x", tick_s=options.get("tick_s", 5.0))
+    server = TcpEndpoint(handle, lambda: "x", tick_s=tick_s, limits=limits)
     port = server.bind("127.0.0.1", 0)
     await server.start()
     exits.push_async_callback(server.stop, 0)
@@ -250,10 +250,9 @@ async def test_a_peer_that_never_speaks_is_dropped(exits: contextlib.AsyncExitSt
 
 
 async def test_more_connections_than_allowed_are_refused_with_a_reason(
-    exits: contextlib.AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+    exits: contextlib.AsyncExitStack,
 ) -> None:
-    monkeypatch.setattr(endpoint, "MAX_CONNECTIONS", 1)
-    _, (_, writer) = await real_server(exits)
+    _, (_, writer) = await real_server(exits, limits=EndpointLimits(connections=1))
     channel = TcpChannel("127.0.0.1", writer.get_extra_info("peername")[1])
     exits.push_async_callback(channel.close)
     with pytest.raises(UnavailableError, match="too many connections limit=1"):
@@ -261,7 +260,7 @@ async def test_more_connections_than_allowed_are_refused_with_a_reason(
 
 
 async def test_more_calls_or_bytes_than_allowed_are_refused_and_the_connection_stays(
-    exits: contextlib.AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+    exits: contextlib.AsyncExitStack,
 ) -> None:
     may_answer = asyncio.Event()
 
@@ -275,14 +274,13 @@ async def test_more_calls_or_bytes_than_allowed_are_refused_and_the_connection_s
     exits.push_async_callback(server.stop, 0)
     channel = TcpChannel("127.0.0.1", port)
     exits.push_async_callback(channel.close)
-    monkeypatch.setattr(endpoint, "MAX_RUNNING", 2)
+    server.limits = EndpointLimits(calls=2)
     waiting = [asyncio.create_task(channel.execute(REQUEST, PATIENCE_S)) for _ in range(2)]
     while sum(len(connection.tasks) for connection in server.connections) < 2:
         await asyncio.sleep(0.001)
     with pytest.raises(UnavailableError, match="too many calls under way limit=2"):
         await channel.execute(REQUEST, PATIENCE_S)
-    monkeypatch.setattr(endpoint, "MAX_RUNNING", 9)
-    monkeypatch.setattr(endpoint, "MAX_RUNNING_BYTES", server.running_bytes + 5)
+    server.limits = EndpointLimits(call_bytes=server.running_bytes + 5)
     with pytest.raises(UnavailableError, match="requests under way are too long"):
         await channel.execute(REQUEST, PATIENCE_S)
     may_answer.set()
@@ -342,10 +340,10 @@ async def test_a_peer_that_never_introduces_itself_is_dropped_though_it_speaks(
 
 
 async def test_a_broker_that_does_not_read_is_given_no_more_and_dropped_in_the_end(
-    exits: contextlib.AsyncExitStack, monkeypatch: pytest.MonkeyPatch
+    exits: contextlib.AsyncExitStack,
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_BUFFER_BYTES", 1 << 16)
-    server, (_, writer) = await real_server(exits, answer=b"x" * (8 << 20), tick_s=TICK_S)
+    limits = EndpointLimits(buffer_bytes=1 << 16)
+    server, (_, writer) = await real_server(exits, answer=b"x" * (8 << 20), tick_s=TICK_S, limits=limits)
     for call in range(1, 20):
         writer.write(encode(Kind.LAST, call, encode_request(REQUEST)))
     (peer,) = server.connections

@@ -2,7 +2,7 @@
 
 Neither source is enough. A server whose ephemeral node is lost may have lost only its connection to the
 metastore, and still serve. It is a *suspect*: it leaves the routing only when a call to it fails too, or after
-`SUSPECT_S`. A failed call may be a
+`suspect_s`. A failed call may be a
 passing fault: a live server becomes a *backup*, asked only for segments that no other server has, until its pause is
 over. Each failure doubles the pause. Used on the event loop's thread only; time is an argument.
 """
@@ -15,8 +15,6 @@ from enum import Enum, auto
 
 from merlot.ids import InstanceId
 
-SUSPECT_S = 30.0
-"""Seconds for which a server without its ephemeral node stays in the routing, unless a call to it fails."""
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
@@ -50,9 +48,9 @@ class _Server:
         """Return when a failing server is preferred again."""
         return self.failed_at + min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 10))
 
-    def standing(self, now: float) -> ServerStanding | None:
+    def standing(self, now: float, suspect_s: float) -> ServerStanding | None:
         if self.lost_at is not None:
-            is_gone = self.failures > 0 or now - self.lost_at >= SUSPECT_S
+            is_gone = self.failures > 0 or now - self.lost_at >= suspect_s
             return None if is_gone else ServerStanding.PREFERRED
         return ServerStanding.BACKUP if self.failures and now < self.resumes_at() else ServerStanding.PREFERRED
 
@@ -60,7 +58,8 @@ class _Server:
 class ServerHealth:
     """Health of every server that was seen and is not gone yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, suspect_s: float) -> None:
+        self._suspect_s = suspect_s
         self._servers: dict[InstanceId, _Server] = {}
 
     def observe_live(self, live: Mapping[InstanceId, int], now: float) -> None:
@@ -75,7 +74,7 @@ class ServerHealth:
         for instance, server in list(self._servers.items()):
             if instance not in live and server.lost_at is None:
                 server.lost_at = now
-            if server.standing(now) is None:
+            if server.standing(now, self._suspect_s) is None:
                 del self._servers[instance]
 
     def observe_call(self, instance: InstanceId, outcome: CallOutcome, now: float) -> bool:
@@ -85,23 +84,23 @@ class ServerHealth:
         server = self._servers.get(instance)
         if server is None:
             return False
-        before = server.standing(now)
+        before = server.standing(now, self._suspect_s)
         if outcome is CallOutcome.ANSWERED:
             server.failures = 0
         elif outcome is CallOutcome.UNREACHED or server.lost_at is not None:
             server.failures += 1
             server.failed_at = now
-        return before != server.standing(now)
+        return before != server.standing(now, self._suspect_s)
 
     def standings(self, now: float) -> Mapping[InstanceId, ServerStanding]:
         """Return the standing of every server that may be asked."""
-        ranked = ((instance, server.standing(now)) for instance, server in self._servers.items())
+        ranked = ((instance, server.standing(now, self._suspect_s)) for instance, server in self._servers.items())
         return {instance: standing for instance, standing in ranked if standing is not None}
 
     def next_change(self, now: float) -> float | None:
         """Return when time alone will next change a standing; None if it never will."""
         moments = [
-            server.resumes_at() if server.lost_at is None else server.lost_at + SUSPECT_S
+            server.resumes_at() if server.lost_at is None else server.lost_at + self._suspect_s
             for server in self._servers.values()
             if server.failures or server.lost_at is not None
         ]

@@ -80,8 +80,15 @@ class ReportWriter:
     written."""
 
     def __init__(
-        self, metastore: Metastore, table: TableName, instance: InstanceId, *, token: str | None = None
+        self,
+        metastore: Metastore,
+        table: TableName,
+        instance: InstanceId,
+        *,
+        token: str | None = None,
+        max_multi_bytes: int = MAX_MULTI_BYTES,
     ) -> None:
+        self._max_multi_bytes = max_multi_bytes
         self._metastore = metastore
         self._table = table
         self._instance = instance
@@ -185,7 +192,7 @@ class ReportWriter:
         ops = [
             _write(path, bucket.to_bytes(), old) for (path, bucket), old in zip(targets.items(), present, strict=True)
         ]
-        *first, last = _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)])
+        *first, last = _chunks([*ops, Put(self._root_path, root.to_bytes(), node.version)], self._max_multi_bytes)
         for chunk in first:
             # This does not overwrite buckets of a process that took the report over meanwhile.
             self._metastore.multi([Check(self._root_path, node.version), *chunk])
@@ -310,13 +317,13 @@ def _write(path: str, data: bytes, node: Node | None) -> Op:
     return Create(path, data) if node is None else Put(path, data, node.version)
 
 
-def _chunks(ops: list[Op]) -> list[list[Op]]:
-    """Divide the ops in order, so that the last op, the root, is in the last transaction."""
+def _chunks(ops: list[Op], max_bytes: int) -> list[list[Op]]:
+    """Divide the ops in order into transactions of up to `max_bytes`; the last op, the root, is in the last one."""
     chunks: list[list[Op]] = [[]]
     size = 0
     for op in ops:
         num_bytes = len(op.data) if isinstance(op, Create | Put) else 0
-        if chunks[-1] and size + num_bytes > MAX_MULTI_BYTES:
+        if chunks[-1] and size + num_bytes > max_bytes:
             chunks.append([])
             size = 0
         chunks[-1].append(op)

@@ -11,7 +11,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -38,6 +38,7 @@ from merlot.spec.tasks import Executor
 __all__ = [
     "MERGE_ROLLUP",
     "AggregationRecord",
+    "Backoff",
     "EndedTask",
     "LevelTotals",
     "MergeTaskConfig",
@@ -70,8 +71,6 @@ __all__ = [
 
 MAX_ATTEMPTS = 5
 HISTORY_LENGTH = 50
-FIRST_BACKOFF_MS = 5_000
-MAX_BACKOFF_MS = 300_000
 MAX_ERROR_CHARS = 2_000
 MAX_MULTI_BYTES = 512 * 1024
 _ATTEMPTS = 20
@@ -189,15 +188,32 @@ def creation(task: TaskRecord) -> Create:
     return Create(paths.task(task.kind, task.id), task.to_bytes())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Attempts at a task, and the pauses between them in milliseconds; each is twice as long as the one before."""
+
+    most_attempts: int = MAX_ATTEMPTS
+    first_ms: int = 5_000
+    longest_ms: int = 300_000
+
+
+_BACKOFF: Final = Backoff()
+
+
 def fail(
-    metastore: Metastore, task: QueuedTask, error: str, now_ms: int, fence: Check, *, most: int = MAX_ATTEMPTS
+    metastore: Metastore,
+    task: QueuedTask,
+    error: str,
+    now_ms: int,
+    fence: Check,
+    backoff: Backoff = _BACKOFF,
 ) -> TaskRecord:
-    """Note a failed attempt: retry after a growing pause, or set the task aside after `most` attempts. Return the task
+    """Note a failed attempt: retry after a growing pause, or set the task aside after the last attempt. Return the task
     as it is now."""
     record = task.record
     attempts = record.attempts + 1
-    is_poisoned = attempts >= most
-    pause_ms = min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** (attempts - 1))
+    is_poisoned = attempts >= backoff.most_attempts
+    pause_ms = min(backoff.longest_ms, backoff.first_ms * 2 ** (attempts - 1))
     changed = record.model_copy(
         update={
             "attempts": attempts,

@@ -83,10 +83,10 @@ def changes_between(old: TableView, new: TableView) -> Changes | None:
     return changes
 
 
-def are_few(changes: Changes, view: TableView) -> bool:
-    """Return whether to write changes rather than the whole catalog. At this limit both cost the same in the long
-    run."""
-    return len(changes) <= max(FEW, math.isqrt(2 * len(view.segments)))
+def are_few(changes: Changes, view: TableView, always_few: int = FEW) -> bool:
+    """Return True if the changes are to be written rather than the whole catalog, as up to `always_few` are. At this
+    limit both cost the same in the long run."""
+    return len(changes) <= max(always_few, math.isqrt(2 * len(view.segments)))
 
 
 def _head(own_id: str, record: TableRecord, view: TableView, stream: StreamStateRecord | None) -> dict[str, Any]:

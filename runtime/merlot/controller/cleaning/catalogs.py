@@ -20,6 +20,7 @@ from merlot.cluster.manifests.tables import confirm_table
 from merlot.cluster.records import StreamStateRecord, TableRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.catalog import (
+    FEW,
     Changes,
     are_few,
     catalog_of,
@@ -67,8 +68,16 @@ def _open_positions(view: TableView) -> _Positions:
 class Catalogs:
     """The catalogs of one leader's tables."""
 
-    def __init__(self, metastore: Metastore, open_catalog_store: OpenCatalogStore | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        metastore: Metastore,
+        open_catalog_store: OpenCatalogStore | None,
+        clock: Clock,
+        *,
+        always_few: int = FEW,
+    ) -> None:
         self._metastore = metastore
+        self._always_few = always_few
         self._open_catalog_store = open_catalog_store
         self._clock = clock
         self._lease: Lease | None = None
@@ -145,7 +154,12 @@ class Catalogs:
         holds after that."""
         now_s, changes = self._clock.monotonic(), before.changes_until(record, view)
         whole = before.whole
-        if whole is not None and changes is not None and are_few(changes, view) and now_s < whole.at_s + WHOLE_S:
+        if (
+            whole is not None
+            and changes is not None
+            and are_few(changes, view, self._always_few)
+            and now_s < whole.at_s + WHOLE_S
+        ):
             write_changes(store, record.name, changes_of(self._id, record, view, stream, whole.edition, changes))
             return replace(whole, changes=changes)
         catalog = catalog_of(self._id, record, view, stream)

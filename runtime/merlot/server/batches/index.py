@@ -34,8 +34,11 @@ class StoppedError(MerlotError):
 class PartitionIndex:
     """Valid docs of the segments of one partition; `stats` and `num_misplaced` are for any thread."""
 
-    def __init__(self, misplaced: Callable[[pa.Table], int], should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self, misplaced: Callable[[pa.Table], int], should_stop: Callable[[], bool], *, read_docs: int = READ_DOCS
+    ) -> None:
         self._misplaced = misplaced
+        self._read_docs = read_docs
         self._should_stop = should_stop
         self._index: PartitionUpserts | None = None
         self._rules: Rules | None = None
@@ -79,10 +82,10 @@ class PartitionIndex:
 
     def _tell(self, index: PartitionUpserts, segment: Segment) -> None:
         number = len(self._added)
-        for first in range(0, segment.num_docs, READ_DOCS):
+        for first in range(0, segment.num_docs, self._read_docs):
             if self._should_stop():
                 raise StoppedError("index of keys is needed no more")
-            docs = np.arange(first, min(first + READ_DOCS, segment.num_docs), dtype=np.uint32)
+            docs = np.arange(first, min(first + self._read_docs, segment.num_docs), dtype=np.uint32)
             rows = _rows_at(segment, index.rules, docs)
             index.replay(rows, number, first)
             index.publish()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,7 @@ from merlot.server.realtime.partition_log import LogPart, PartitionLog
 from merlot.server.realtime.previous import StoredRows
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshots import CapturedState, Snapshots
+from merlot.server.tuning import StreamTuning
 from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import SnapshotStore
 from merlot.upsert.partial import PreviousRows
@@ -57,6 +58,7 @@ class IndexDeps:
     """Called when segments become available to queries, or stop being so; from any thread."""
     snapshots: Snapshots | None = None
     """Checkpoints of the partition; None if none are written, whatever the settings say."""
+    tuning: StreamTuning = field(default_factory=StreamTuning)
 
 
 class IndexedRows:

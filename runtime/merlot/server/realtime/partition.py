@@ -44,7 +44,7 @@ from merlot.server.realtime.open_segments import OpenSegments
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
 from merlot.server.realtime.partition_log import PartitionLog
 from merlot.server.realtime.poller import PollCounts, RowBatch
-from merlot.server.realtime.reading import LONGEST_RETRY_S, POLL_S, RETRY_S, StreamReading
+from merlot.server.realtime.reading import POLL_S, StreamReading
 from merlot.server.realtime.replica_view import PeerState, ReplicaView, SegmentChain
 from merlot.server.realtime.sealing import Sealing
 from merlot.server.realtime.status_text import StatusText
@@ -167,7 +167,8 @@ class PartitionConsumer:
             except Exception as error:  # noqa: BLE001 - the thread's outermost loop
                 _LOG.exception("partition not consumed by a bug table=%s number=%d", self._deps.table, self.partition)
                 self._reading.fail(error)
-                self._is_stopping.wait(min(LONGEST_RETRY_S, RETRY_S * 2 ** min(self._num_bugs, 10)))
+                tuning = self._deps.tuning
+                self._is_stopping.wait(min(tuning.longest_retry_s, tuning.retry_s * 2 ** min(self._num_bugs, 10)))
                 self._num_bugs += 1
             self._publish()
         self._reading.close()

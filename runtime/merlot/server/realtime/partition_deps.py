@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from merlot.clock import Clock
@@ -16,6 +16,7 @@ from merlot.server.files import LocalSegmentFiles
 from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.poller import PollCounts, Poller
 from merlot.server.realtime.row_listener import RowListener
+from merlot.server.tuning import StreamTuning
 from merlot.spec.stream import FlushSpec
 from merlot.store.deepstore import DeepStore
 from merlot.streams.protocol import OffsetRange
@@ -69,3 +70,4 @@ class PartitionDeps:
     reported_as_of: Callable[[], float]
     """Return the monotonic time whose state the server's report in the metastore shows."""
     grace_s: float
+    tuning: StreamTuning = field(default_factory=StreamTuning)

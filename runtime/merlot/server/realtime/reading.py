@@ -20,13 +20,8 @@ _LOG = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 """Longest wait for messages; all else that the thread has to do waits as long."""
-RETRY_S: Final = 1.0
-LONGEST_RETRY_S: Final = 30.0
 LONGEST_ABSENCE_S: Final = 4.0
 """Longest pause for a stream that does not answer: when it is back, rows shall be seen soon."""
-CATCH_UP_S: Final = 10.0
-"""Seconds after which a replica that begins is queried although it has not caught up, if no other replica can be.
-Otherwise it is queried once it has what the stream had when it began."""
 
 
 class StreamReading:
@@ -104,7 +99,7 @@ class StreamReading:
     def note(self, offset: int, *, is_alone: bool) -> None:
         """Note how far the rows go. `is_alone`: no other server can be queried for them."""
         if not self.is_ready and self._target is not None:
-            has_tried = self._deps.clock.monotonic() - self._began >= CATCH_UP_S
+            has_tried = self._deps.clock.monotonic() - self._began >= self._deps.tuning.catch_up_s
             self.is_ready = offset >= self._target or (is_alone and has_tried)
 
     def fail(self, error: Exception) -> None:
@@ -114,8 +109,9 @@ class StreamReading:
             _LOG.warning("partition not consumed %s cause=%s", self._where, error)
         telemetry.STREAM_FAILURES.labels(self._deps.table, type(error).__name__).inc()
         self.error = error
-        longest_s = LONGEST_ABSENCE_S if isinstance(error, UnavailableError) else LONGEST_RETRY_S
-        self._rest(min(longest_s, RETRY_S * 2 ** min(self._num_failures, 10)))
+        tuning = self._deps.tuning
+        longest_s = LONGEST_ABSENCE_S if isinstance(error, UnavailableError) else tuning.longest_retry_s
+        self._rest(min(longest_s, tuning.retry_s * 2 ** min(self._num_failures, 10)))
         self._num_failures += 1
 
     def close(self) -> None:
@@ -143,7 +139,7 @@ class StreamReading:
             _LOG.error(text, self._where, error.wanted, onward)
             telemetry.STREAM_GAPS.labels(self._deps.table).inc()
         self.close()
-        self._rest(RETRY_S)
+        self._rest(self._deps.tuning.retry_s)
         return Lost(segment, onward)
 
     def _rest(self, seconds: float) -> None:

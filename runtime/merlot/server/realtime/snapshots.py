@@ -14,7 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Set
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePosixPath
 from typing import Final
@@ -30,6 +30,7 @@ from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore
 from merlot.server.realtime.rewritten import Records
 from merlot.server.realtime.snapshot_files import LocalCheckpoint, SnapshotFolder
+from merlot.server.tuning import StreamTuning
 from merlot.spec.upserting import SnapshotStore
 from merlot.store.deepstore import DeepStore
 from merlot.upsert.checkpoint import SegmentSnapshot
@@ -39,8 +40,6 @@ from merlot.upsert.valid_docs import SegmentDocs, ValidDocsView
 
 _LOG = logging.getLogger(__name__)
 
-REST_MS: Final = 5_000
-"""Milliseconds between two checkpoints, and before a retry. Of the states captured meanwhile, the last is kept."""
 LOOK_MS: Final = 500
 """Milliseconds between two checks whether something is due."""
 LATE_MS: Final = 30_000
@@ -86,6 +85,7 @@ class SnapshotDeps:
     store: Callable[[], DeepStore]
     clock: Clock
     executor: Executor
+    tuning: StreamTuning = field(default_factory=StreamTuning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,11 @@ class Snapshots:
         if now_ms < self._not_before_ms or self._is_busy.locked():
             return
         work = self._due(records, kept_in, now_ms)
+        rest_ms = self._deps.tuning.checkpoint_rest_ms
         if work is None:
-            self._not_before_ms = now_ms + min(LOOK_MS, REST_MS)
+            self._not_before_ms = now_ms + min(LOOK_MS, rest_ms)
         elif self._is_busy.acquire(blocking=False):
-            self._not_before_ms = now_ms + REST_MS
+            self._not_before_ms = now_ms + rest_ms
             self._deps.executor.submit(self._run, work)
 
     def close(self, records: Records, kept_in: SnapshotStore | None) -> None:

@@ -65,6 +65,7 @@ from merlot.server.realtime.snapshot_files import SnapshotFolder
 from merlot.server.realtime.snapshots import SnapshotDeps, Snapshots
 from merlot.server.realtime.stream_clients import StreamClients
 from merlot.server.realtime.upserts import UpsertListener
+from merlot.server.tuning import StreamTuning
 from merlot.spec.stream import StreamIngestion
 from merlot.spec.table import TableSpec
 from merlot.store.deepstore import DeepStore
@@ -118,6 +119,7 @@ class TableStreamDeps:
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
+    tuning: StreamTuning = field(default_factory=StreamTuning)
     reported_as_of: Callable[[], float]
     """Return the monotonic time whose state the table's report in the metastore shows."""
     is_loaded: Callable[[str], bool]
@@ -424,6 +426,7 @@ class TableStream:
             on_made=deps.on_made,
             reported_as_of=deps.reported_as_of,
             grace_s=deps.grace_s,
+            tuning=deps.tuning,
         )
 
     def _listener_of(self, number: int, records: Callable[[], Records]) -> RowListener:
@@ -439,6 +442,7 @@ class TableStream:
             borrow=self._deps.borrow,
             on_change=self._deps.on_change,
             snapshots=self._snapshots_of(number),
+            tuning=self._deps.tuning,
         )
         listener = self._listeners[number] = UpsertListener(deps, records)
         return listener
@@ -455,6 +459,7 @@ class TableStream:
                 store=self._store,
                 clock=deps.clock,
                 executor=self._threads.snapshots,
+                tuning=deps.tuning,
             )
         )
 

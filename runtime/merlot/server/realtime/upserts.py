@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final
 
 from merlot.cluster.consuming.merged import merged_sequences
 from merlot.errors import MerlotError
@@ -31,9 +30,6 @@ from merlot.upsert.index import SHARDS
 from merlot.upsert.partition import PartitionUpserts, Stats
 
 _LOG = logging.getLogger(__name__)
-
-TIDY_S: Final = 0.01
-"""Longest time between two polls for pruning after a commit. A small index is pruned within it."""
 
 
 class UpsertListener:
@@ -126,7 +122,7 @@ class UpsertListener:
             self._rebuild(shown=self.view)
         if self._rows.index is None:
             return
-        until = self._deps.clock.monotonic() + TIDY_S
+        until = self._deps.clock.monotonic() + self._deps.tuning.tidy_s
         while self._rows.index.tidy() and self._deps.clock.monotonic() < until:
             pass
         if self._deps.snapshots is not None:

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.programs import postponed_signals
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class LocalNode:
 
     def __init__(self, data_dir: Path, port: int, streams: Path | None = None) -> None:
         folders = () if streams is None else (str(streams.absolute()),)
-        self._node = Node(NodeConfig(data_dir=data_dir, host=HOST, http_port=port, stream_folders=folders))
+        self._node = EmbeddedNode(NodeConfig(data_dir=data_dir, host=HOST, http_port=port, stream_folders=folders))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="merlot-node", daemon=True)
         self.port = 0

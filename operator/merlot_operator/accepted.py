@@ -32,16 +32,16 @@ def spec_of(table: Object) -> Mapping[str, Any] | None:
     return spec
 
 
-def as_run(table: Object) -> Object:
+def with_accepted_spec(table: Object) -> Object:
     """Return the Table with its accepted spec in place of the declared one; the Table itself if no spec was
     accepted."""
     spec = spec_of(table)
     return table if spec is None or spec is table["spec"] else {**table, "spec": spec}
 
 
-def all_run(tables: Iterable[Object]) -> list[Object]:
+def with_accepted_specs(tables: Iterable[Object]) -> list[Object]:
     """Return each Table that has an accepted spec, with that spec."""
-    return [as_run(table) for table in tables if spec_of(table) is not None]
+    return [with_accepted_spec(table) for table in tables if spec_of(table) is not None]
 
 
 @lru_cache(MAX_PARSED)

@@ -35,7 +35,7 @@ SETTINGS: Mapping[str, str] = {
     # The shuffle carries parcels, which are compressed as they are made.
     "spark.shuffle.compress": "false",
 }
-PATIENT: Mapping[str, str] = {
+KUBERNETES_TIMEOUTS: Mapping[str, str] = {
     "spark.kubernetes.driver.connectionTimeout": "60000",
     "spark.kubernetes.driver.requestTimeout": "60000",
 }
@@ -62,7 +62,7 @@ def create_session(
     if master.startswith(("local", "k8s:")):
         chosen |= WARM_WORKERS
     if master.startswith("k8s:"):
-        chosen |= PATIENT
+        chosen |= KUBERNETES_TIMEOUTS
     if master.startswith("local"):
         os.environ["JAVA_HOME"] = str(jvm.java_home())
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

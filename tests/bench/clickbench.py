@@ -108,7 +108,7 @@ def measure_first(sql: str, rows: int) -> None:
     schema = ssb.schema_of(ssb.kept_schema(f"clickbench-{rows}").empty_table())
     segments = [ImmutableSegment.open(path) for path in ssb.paths_of("clickbench", rows, ssb.SEGMENTS)]
     with ThreadPoolExecutor(ssb.THREADS) as pool, ThreadPoolExecutor(1) as joiner:
-        context = ExecutionContext(schema=schema, pool=pool, threads=ssb.THREADS, join_later=joiner.submit)
+        context = ExecutionContext(schema=schema, pool=pool, threads=ssb.THREADS, coalesce_later=joiner.submit)
         engine = ssb.Engine(schema, segments, context)
         first = _timed_ms(lambda: engine.query(sql))
         decoded = DECODE_CACHE.stats()["bytes"]

@@ -24,7 +24,7 @@ from tests.faults.flights_table import BY_DAY, EXACT, EXAMPLES
 
 from merlot.cluster.records import SegmentRecord
 from merlot.controller.merges import status as merge_status
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 
@@ -122,7 +122,7 @@ def tell(title: str, records: list[SegmentRecord], query_ms: float) -> None:
 
 async def measure(folder: Path) -> list[report.Case]:
     merge_status.RECENT_TASKS = 50
-    node = Node(NodeConfig(data_dir=folder / "node", http_port=0, warm_up_s=0.0))
+    node = EmbeddedNode(NodeConfig(data_dir=folder / "node", http_port=0, warm_up_s=0.0))
     await node.start()
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{node.port}") as session:
@@ -131,7 +131,7 @@ async def measure(folder: Path) -> list[report.Case]:
         await node.stop()
 
 
-async def run(client: Client, node: Node, folder: Path) -> list[report.Case]:
+async def run(client: Client, node: EmbeddedNode, folder: Path) -> list[report.Case]:
     table: Table = flights_table.flights_table()
     store = DeepStore(str(folder / "node" / "deepstore"))
     records = await asyncio.to_thread(flights_table.build_flights, table, store, folder / "build")

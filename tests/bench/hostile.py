@@ -28,7 +28,7 @@ from tests.bench.point_query import QUERIES, build, embedded, manifest
 from tests.bench.report import ROOT, Case, publish
 from tests.support.processes import ClusterProcesses
 
-from merlot.wire.frames import Hello, Kind, encode
+from merlot.wire.frames import FrameKind, Hello, encode
 from merlot_spark.zookeeper import ZooKeeper
 
 Address = tuple[str, int]
@@ -94,9 +94,9 @@ def unfinished_messages(address: Address) -> None:
     """Parts of requests that never end, on a server's query port."""
     while True:
         with suppress(OSError), socket.create_connection(address) as connection:
-            connection.sendall(encode(Kind.HELLO, 0, Hello().to_bytes()))
+            connection.sendall(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
             for call in itertools.count(1):
-                connection.sendall(encode(Kind.PART, call, bytes(1 << 20)))
+                connection.sendall(encode(FrameKind.PART, call, bytes(1 << 20)))
 
 
 def small_frames(frame: bytes) -> Callable[[Address], None]:
@@ -105,7 +105,7 @@ def small_frames(frame: bytes) -> Callable[[Address], None]:
     def attack(address: Address) -> None:
         while True:
             with suppress(OSError), socket.create_connection(address) as connection:
-                connection.sendall(encode(Kind.HELLO, 0, Hello().to_bytes()))
+                connection.sendall(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
                 while connection.recv(1 << 20):
                     connection.sendall(frame * 1_000)
 
@@ -116,7 +116,7 @@ def short_connections(address: Address) -> None:
     """Connections that end as soon as they are made."""
     while True:
         with suppress(OSError), socket.create_connection(address) as connection:
-            connection.sendall(encode(Kind.HELLO, 0, Hello().to_bytes()))
+            connection.sendall(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
 
 
 LONG_TEXTS = texts(
@@ -142,8 +142,8 @@ ATTACKS: dict[str, tuple[int, Callable[[Address], None]]] = {
 PORT_ATTACKS: dict[str, tuple[int, Callable[[Address], None]]] = {
     "long texts": ATTACKS["long texts"],
     "unfinished messages": (4, unfinished_messages),
-    "pings": (4, small_frames(encode(Kind.PING, 0))),
-    "requests that are none": (4, small_frames(encode(Kind.LAST, 1, b"?"))),
+    "pings": (4, small_frames(encode(FrameKind.PING, 0))),
+    "requests that are none": (4, small_frames(encode(FrameKind.LAST, 1, b"?"))),
     "short connections": (4, short_connections),
 }
 

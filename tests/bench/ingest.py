@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 from tests.bench.report import ROOT, Case, publish
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.ingest.stream import Pipeline
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.mutable.consuming import ConsumingSegment
@@ -115,7 +115,7 @@ class Running:
         for file in self.files:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
-        self.node = Node(NodeConfig(data_dir=folder / "data", http_port=0, stream_folders=(str(folder),)))
+        self.node = EmbeddedNode(NodeConfig(data_dir=folder / "data", http_port=0, stream_folders=(str(folder),)))
 
     async def start(self) -> None:
         await self.node.start()

@@ -29,7 +29,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
@@ -61,7 +61,7 @@ class Engine:
         """Rows as a broker would write them; the text is planned each time."""
         logical = self.plans.plan(sql)
         partials = [execute(logical.leaf, self.segments, self.context)]
-        row = one_row.answer(logical, partials)
+        row = scalar_aggregates.answer(logical, partials)
         return [row[2]] if row is not None else to_pinot_rows(reduce(logical, partials, self.schema))
 
 

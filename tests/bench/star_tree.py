@@ -27,7 +27,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment
@@ -110,7 +110,7 @@ def planned(engine: Engine, sql: str) -> Callable[[], object]:
 
     def answer() -> object:
         partials = [execute(logical.leaf, engine.segments, engine.context)]
-        return one_row.answer(logical, partials) or reduce(logical, partials, engine.schema)
+        return scalar_aggregates.answer(logical, partials) or reduce(logical, partials, engine.schema)
 
     return answer
 

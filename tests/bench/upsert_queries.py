@@ -20,8 +20,8 @@ from tests.bench.report import Case
 
 from merlot.query.context import ExecutionContext
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.segment_view import SegmentView
 
 INVALID = 0.2
 MORE = {

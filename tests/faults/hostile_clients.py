@@ -23,7 +23,7 @@ import grpc.aio
 from tests.node.grpc_client import PATH, request
 
 from merlot.codes import QueryErrorCode
-from merlot.wire.frames import Hello, Kind, encode
+from merlot.wire.frames import FrameKind, Hello, encode
 
 LEFT_S = 20.0
 """How long a client leaves a connection as it is."""
@@ -260,8 +260,8 @@ async def left_connections(client: Client) -> None:
 
 async def malformed_frames(client: Client) -> None:
     """Noise, wrong checksums, endless messages and requests that are none, to a server's query port."""
-    hello = encode(Kind.HELLO, 0, Hello().to_bytes())
-    spoiled = bytearray(encode(Kind.LAST, 1, b"{}"))
+    hello = encode(FrameKind.HELLO, 0, Hello().to_bytes())
+    spoiled = bytearray(encode(FrameKind.LAST, 1, b"{}"))
     spoiled[0] ^= 1
     port = client.ports.server_query
     assert port is not None
@@ -275,12 +275,12 @@ async def malformed_frames(client: Client) -> None:
         writer.write(hello)
         await reader.read(TAKEN_BYTES)
         for call in range(1, 300):
-            writer.write(encode(Kind.LAST, call, client.draw.randbytes(200)))
-            writer.write(encode(Kind.PING, 0))
+            writer.write(encode(FrameKind.LAST, call, client.draw.randbytes(200)))
+            writer.write(encode(FrameKind.PING, 0))
         await writer.drain()
         await reader.read(TAKEN_BYTES)
         for call in itertools.count(1_000):
-            writer.write(encode(Kind.PART, call, bytes(1 << 20)))
+            writer.write(encode(FrameKind.PART, call, bytes(1 << 20)))
             await writer.drain()
 
 

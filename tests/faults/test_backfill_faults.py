@@ -22,11 +22,11 @@ from tests.support.faults import STORE_CALLS, ProcessDied
 from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 from merlot.cli import backfiller
-from merlot.cli.client import NodeClient
+from merlot.cli.client import DemoClient
 from merlot.cli.replacement import TimeWindow
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
-from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
+from merlot.embedded.node import METASTORE_FILE, EmbeddedNode, NodeConfig
 from merlot.errors import MerlotError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.formats import BatchFormat
@@ -70,7 +70,7 @@ class Calls:
                 raise
 
 
-class MetClient(NodeClient):
+class MetClient(DemoClient):
     """Each call is met twice: before it is made, and before its answer is heard."""
 
     def __init__(self, url: str, calls: Calls) -> None:
@@ -106,7 +106,7 @@ class MetStore:
 class World:
     """A node, and the rows that each revision of the window makes."""
 
-    node: Node
+    node: EmbeddedNode
     folder: Path
     monkeypatch: pytest.MonkeyPatch
     revision: int = 0
@@ -138,7 +138,7 @@ class World:
 
     def check_files(self) -> None:
         """Every file that a record names is there."""
-        statuses = NodeClient(f"http://127.0.0.1:{self.node.port}").get("/segments/orders/metadata")
+        statuses = DemoClient(f"http://127.0.0.1:{self.node.port}").get("/segments/orders/metadata")
         named = {one["url"] for one in statuses.values()}
         assert named <= set(DeepStore(str(self.folder / "node" / "deepstore")).list(ORDERS))
 
@@ -163,7 +163,7 @@ async def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     put_table(metastore, orders_manifest())
     publish(metastore, ORDERS, upload_orders(DeepStore(str(folder / "deepstore")), DAYS))
     metastore.close()
-    node = Node(NodeConfig(data_dir=folder, http_port=0))
+    node = EmbeddedNode(NodeConfig(data_dir=folder, http_port=0))
     await node.start()
     world = World(node, tmp_path, monkeypatch)
 

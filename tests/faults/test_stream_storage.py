@@ -15,7 +15,7 @@ from tests.support.faulty_s3 import FaultyS3
 from tests.support.processes import can_mount, resize_disk, small_disk
 
 from merlot.cluster.consuming.machine import Limits
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.server.realtime import partition
 from merlot.testing.patience import PATIENCE_S
 
@@ -88,7 +88,9 @@ class Consuming:
 
 @asynccontextmanager
 async def consuming(folder: Path, deep_store: str | None = None) -> AsyncIterator[Consuming]:
-    node = Node(NodeConfig(data_dir=folder, http_port=0, deep_store=deep_store, stream_folders=(str(folder.parent),)))
+    node = EmbeddedNode(
+        NodeConfig(data_dir=folder, http_port=0, deep_store=deep_store, stream_folders=(str(folder.parent),))
+    )
     await node.start()
     headers = {"Content-Type": "application/json"}
     try:

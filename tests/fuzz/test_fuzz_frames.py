@@ -17,7 +17,7 @@ from merlot.ids import TableName
 from merlot.wire.client import TcpChannel
 from merlot.wire.codec import decode_request, decode_response, encode_request, encode_response
 from merlot.wire.endpoint import TcpEndpoint
-from merlot.wire.frames import FrameReader, Hello, Kind, encode
+from merlot.wire.frames import FrameKind, FrameReader, Hello, encode
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 REQUEST = ServerRequest(
@@ -40,15 +40,15 @@ def spoiled_message(rng: random.Random, message: bytes) -> bytes:
 def frames_of(rng: random.Random) -> bytes:
     """Some frames, most with right checksums."""
     hello = {"protocol": "merlot", "version": 1, "instance": "x"}
-    pieces = [encode(Kind.HELLO, 0, json.dumps(spoiled_json(rng, hello)).encode())]
+    pieces = [encode(FrameKind.HELLO, 0, json.dumps(spoiled_json(rng, hello)).encode())]
     if rng.random() < 0.8:
-        pieces = [encode(Kind.HELLO, 0, Hello().to_bytes())]
+        pieces = [encode(FrameKind.HELLO, 0, Hello().to_bytes())]
     for _ in range(rng.randrange(1, 6)):
         call = rng.choice((0, 1, 2, 2**64 - 1))
         message = encode_request(REQUEST)
         if rng.random() < 0.7:
             message = spoiled_message(rng, message)
-        kind = rng.choice((Kind.LAST, Kind.LAST, Kind.LAST, Kind.PART, *Kind))
+        kind = rng.choice((FrameKind.LAST, FrameKind.LAST, FrameKind.LAST, FrameKind.PART, *FrameKind))
         pieces.append(encode(kind, call, message if rng.random() < 0.9 else b""))
     data = b"".join(pieces)
     return spoiled_bytes(rng, data) if rng.random() < 0.3 else data

@@ -12,7 +12,7 @@ from tests.support.sample import ORDERS, upload_orders
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
+from merlot.embedded.node import METASTORE_FILE, EmbeddedNode, NodeConfig
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
@@ -27,10 +27,10 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 @pytest.fixture
 async def start_node(tmp_path: Path) -> AsyncIterator[StartNode]:
     """Starts a node over the folder `node`."""
-    nodes: list[Node] = []
+    nodes: list[EmbeddedNode] = []
 
-    async def start(http_port: int = 0, grpc_port: int | None = None) -> Node:
-        node = Node(
+    async def start(http_port: int = 0, grpc_port: int | None = None) -> EmbeddedNode:
+        node = EmbeddedNode(
             NodeConfig(
                 data_dir=tmp_path / "node",
                 http_port=http_port,
@@ -62,7 +62,7 @@ def start_with_orders(start_node: StartNode, tmp_path: Path) -> StartNode:
 
     async def start(
         table: Table, days: Sequence[int], change: Callable[[SegmentRecord], SegmentRecord] = lambda record: record
-    ) -> Node:
+    ) -> EmbeddedNode:
         await asyncio.to_thread(fill, table, days, change)
         return await start_node()
 

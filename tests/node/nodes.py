@@ -9,7 +9,7 @@ import aiohttp
 
 from merlot.broker.tuning import BrokerTuning
 from merlot.controller.tuning import ControllerTuning
-from merlot.embedded.node import Node, NodeConfig, NodeTuning
+from merlot.embedded.node import EmbeddedNode, NodeConfig, NodeTuning
 from merlot.minion.tuning import MinionTuning
 from merlot.server.tuning import ServerTuning, StreamTuning
 from merlot.testing.patience import until
@@ -21,7 +21,7 @@ SHORT_WAITS: Final = NodeTuning(
 )
 """Minions and the controller look soon whether segments are loaded: most tests wait for it several times."""
 
-StartNode = Callable[..., Awaitable[Node]]
+StartNode = Callable[..., Awaitable[EmbeddedNode]]
 
 
 def with_checkpoint_rest(rest_ms: int) -> NodeTuning:
@@ -29,14 +29,14 @@ def with_checkpoint_rest(rest_ms: int) -> NodeTuning:
     return replace(SHORT_WAITS, server=ServerTuning(streams=StreamTuning(checkpoint_rest_ms=rest_ms)))
 
 
-async def ask(node: Node, sql: str) -> dict[str, Any]:
+async def ask(node: EmbeddedNode, sql: str) -> dict[str, Any]:
     """The answer to a query, whole."""
     async with aiohttp.ClientSession() as session, session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
         fields: dict[str, Any] = await answer.json()
     return fields
 
 
-async def call(node: Node, method: str, path: str, **arguments: Any) -> Any:
+async def call(node: EmbeddedNode, method: str, path: str, **arguments: Any) -> Any:
     """The JSON of an answer that is 200."""
     async with (
         aiohttp.ClientSession() as session,
@@ -46,7 +46,7 @@ async def call(node: Node, method: str, path: str, **arguments: Any) -> Any:
         return await answer.json()
 
 
-async def apply(node: Node, manifest: str) -> Any:
+async def apply(node: EmbeddedNode, manifest: str) -> Any:
     """What the node says to a manifest."""
     return await call(node, "POST", "/apply", data=manifest, headers={"Content-Type": "application/yaml"})
 
@@ -61,11 +61,11 @@ class OwnNode:
         self._data = folder / "data"
         self.node = self._made()
 
-    def _made(self) -> Node:
+    def _made(self) -> EmbeddedNode:
         return self._made_on(0)
 
-    def _made_on(self, port: int) -> Node:
-        return Node(
+    def _made_on(self, port: int) -> EmbeddedNode:
+        return EmbeddedNode(
             NodeConfig(data_dir=self._data, http_port=port, stream_folders=(str(self._folder),), tuning=self.tuning)
         )
 
@@ -89,7 +89,7 @@ class OwnNode:
         return await call(self.node, method, path, **arguments)
 
 
-async def until_answer(node: Node, sql: str, name: str, expected: int) -> dict[str, Any]:
+async def until_answer(node: EmbeddedNode, sql: str, name: str, expected: int) -> dict[str, Any]:
     """The first answer whose field is as expected."""
 
     async def right_answer() -> dict[str, Any] | None:
@@ -102,7 +102,7 @@ async def until_answer(node: Node, sql: str, name: str, expected: int) -> dict[s
     return answer
 
 
-async def until_rows(node: Node, sql: str, expected: list[list[Any]]) -> None:
+async def until_rows(node: EmbeddedNode, sql: str, expected: list[list[Any]]) -> None:
     """Until a query has these rows."""
 
     async def is_right() -> bool:

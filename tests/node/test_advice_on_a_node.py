@@ -18,7 +18,7 @@ from merlot.cli.app import INTERRUPTED
 from merlot.cli.main import run
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
-from merlot.embedded.node import METASTORE_FILE, Node
+from merlot.embedded.node import METASTORE_FILE, EmbeddedNode
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.segment.build.builder import BuiltSegment, build_segment
 from merlot.segment.build.request import BuildRequest
@@ -75,7 +75,7 @@ def segments(tmp_path_factory: pytest.TempPathFactory) -> list[BuiltSegment]:
 
 
 @pytest.fixture
-async def node(start_node: StartNode, segments: list[BuiltSegment], tmp_path: Path) -> Node:
+async def node(start_node: StartNode, segments: list[BuiltSegment], tmp_path: Path) -> EmbeddedNode:
     """With the flights of a year."""
 
     def fill() -> None:
@@ -89,13 +89,13 @@ async def node(start_node: StartNode, segments: list[BuiltSegment], tmp_path: Pa
         metastore.close()
 
     await asyncio.to_thread(fill)
-    started: Node = await start_node()
+    started: EmbeddedNode = await start_node()
 
     await until_answer(started, FIRST, "totalDocs", NUM_ROWS)
     return started
 
 
-async def advised(node: Node, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+async def advised(node: EmbeddedNode, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     """What the command says, as JSON."""
     arguments = ["advise", "flights", "--url", node.url, "-o", "json", *options]
     assert await asyncio.to_thread(run, arguments) == 0
@@ -104,7 +104,7 @@ async def advised(node: Node, capsys: pytest.CaptureFixture[str], *options: str)
 
 
 async def test_a_tree_is_advised_where_it_helps_and_the_written_manifest_gives_it_to_the_table(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     manifest = tmp_path / "flights.yaml"
     manifest.write_text(PLAIN)
@@ -129,7 +129,9 @@ async def test_a_tree_is_advised_where_it_helps_and_the_written_manifest_gives_i
     assert (await ask(node, BY_CARRIER))["resultTable"] == before["resultTable"]
 
 
-async def test_where_nothing_helps_it_says_so(node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_where_nothing_helps_it_says_so(
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     queries = tmp_path / "queries.sql"
     queries.write_text(f"{FIRST};\n{FARTHEST}")
     said = await advised(node, capsys, "--queries", str(queries), "--segments", "1")
@@ -142,7 +144,7 @@ async def test_where_nothing_helps_it_says_so(node: Node, tmp_path: Path, capsys
 
 
 async def test_interrupted_it_shows_what_it_knows(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ask(node, BY_CARRIER)
     run_trial, tried = Trial.run, []

@@ -7,7 +7,7 @@ from tests.node.nodes import StartNode, until_answer
 from tests.support.sample import START_MS, orders_manifest, total_amount
 
 from merlot.cli.main import run
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.spec.table import RoutingSpec
 from merlot.values.periods import DAY_MS
 
@@ -16,7 +16,7 @@ SQL = f"SELECT sum(amount) FROM orders WHERE at >= {START_MS + 4 * DAY_MS}"
 
 
 @pytest.fixture
-async def node(start_with_orders: StartNode) -> Node:
+async def node(start_with_orders: StartNode) -> EmbeddedNode:
     table = orders_manifest()
     indexing = table.spec.indexing.model_copy(update={"bloom": ("id",)})
     routing = RoutingSpec(segment_pruners=("time", "bloom"))
@@ -25,7 +25,7 @@ async def node(start_with_orders: StartNode) -> Node:
     return await start_with_orders(table, DAYS, lambda one: one.model_copy(update={"ranges": {}, "columns": ""}))
 
 
-async def test_old_segments_are_pruned_once_they_are_annotated(node: Node) -> None:
+async def test_old_segments_are_pruned_once_they_are_annotated(node: EmbeddedNode) -> None:
     before = await until_answer(node, SQL, "totalDocs", 100 * len(DAYS))
     assert before["numSegmentsPrunedByBroker"] == 0
     assert await asyncio.to_thread(run, ["segment", "annotate", "orders", "--url", node.url]) == 0

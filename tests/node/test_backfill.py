@@ -17,7 +17,7 @@ from merlot.cli.app import INTERRUPTED
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.spec.tasks import BACKFILLED, ROUNDED_TO
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
@@ -30,13 +30,13 @@ NUM_BUCKETS = 3
 
 
 @pytest.fixture
-async def node(start_with_orders: StartNode) -> Node:
+async def node(start_with_orders: StartNode) -> EmbeddedNode:
     node = await start_with_orders(orders_manifest(), DAYS)
     await settled(node, expected(DAYS))
     return node
 
 
-def url_of(node: Node) -> str:
+def url_of(node: EmbeddedNode) -> str:
     return f"http://127.0.0.1:{node.port}"
 
 
@@ -46,17 +46,17 @@ def expected(days: Any, revision: int = 0) -> list[int]:
     return [len(amounts), sum(amounts)]
 
 
-async def totals(node: Node) -> list[Any]:
+async def totals(node: EmbeddedNode) -> list[Any]:
     answer = await ask(node, TOTALS)
     assert answer["exceptions"] == [], answer
     return list(answer["resultTable"]["rows"][0])
 
 
-async def settled(node: Node, wanted: list[Any]) -> None:
+async def settled(node: EmbeddedNode, wanted: list[Any]) -> None:
     await until_rows(node, TOTALS, [wanted])
 
 
-async def watch(node: Node, seen: list[list[Any]]) -> None:
+async def watch(node: EmbeddedNode, seen: list[list[Any]]) -> None:
     while True:
         now = await totals(node)
         if not seen or seen[-1] != now:
@@ -71,18 +71,18 @@ def write_source(folder: Path, days: Any, revision: int) -> Path:
     return path
 
 
-def command(node: Node, source: Path, start: int, end: int) -> list[str]:
+def command(node: EmbeddedNode, source: Path, start: int, end: int) -> list[str]:
     window = ["--from", str(START_MS + start * DAY_MS), "--to", str(START_MS + end * DAY_MS)]
     return ["backfill", "orders", *window, "--source", str(source), "--local", "--json", "--url", url_of(node)]
 
 
-async def run(node: Node, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+async def run(node: EmbeddedNode, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert await asyncio.to_thread(main.run, arguments) == 0, capsys.readouterr().err
     outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
     return outcome
 
 
-async def segments(node: Node) -> list[SegmentRecord]:
+async def segments(node: EmbeddedNode) -> list[SegmentRecord]:
     async with httpx.AsyncClient(base_url=url_of(node)) as client:
         names = (await client.get("/segments/orders/select")).json()[0]["OFFLINE"]
         statuses = (await client.get("/segments/orders/metadata")).json()
@@ -90,7 +90,7 @@ async def segments(node: Node) -> list[SegmentRecord]:
 
 
 async def test_a_window_shows_its_old_rows_until_it_shows_all_of_the_new_ones(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_source(tmp_path, range(1, 5), revision=1)
     old, kept, new = expected(DAYS), expected([0, 1, 4, 5]), expected([2, 3], revision=1)
@@ -118,7 +118,7 @@ async def test_an_empty_table_is_filled_in_the_deep_store_of_its_node(
 
 
 async def test_segments_that_reach_beyond_the_window_keep_their_other_rows(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     noon = [row for row in order_rows(2).to_pylist() if row["at"] >= START_MS + 2.5 * DAY_MS]
     morning = [row for row in order_rows(3).to_pylist() if row["at"] < START_MS + 3.5 * DAY_MS]
@@ -138,7 +138,7 @@ async def test_segments_that_reach_beyond_the_window_keep_their_other_rows(
 
 
 async def test_what_was_merged_before_is_merged_again(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with httpx.AsyncClient(base_url=url_of(node)) as client:
         (await client.post("/apply", content=BY_THREE_DAYS)).raise_for_status()
@@ -158,7 +158,7 @@ async def test_what_was_merged_before_is_merged_again(
 
 
 async def test_a_window_that_was_rounded_together_with_more_is_replaced_with_all_of_it_or_not_at_all(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rolled = "bufferTimePeriod: 0d, mergeType: rollup, roundBucketTimePeriod: 3d,"
     async with httpx.AsyncClient(base_url=url_of(node)) as client:
@@ -184,7 +184,7 @@ async def test_a_window_that_was_rounded_together_with_more_is_replaced_with_all
 
 
 async def test_a_second_run_of_the_same_backfill_replaces_the_first(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_source(tmp_path, [2], revision=1)
     first = await run(node, command(node, source, 2, 3), capsys)
@@ -195,7 +195,7 @@ async def test_a_second_run_of_the_same_backfill_replaces_the_first(
 
 
 async def test_names_do_not_grow_however_often_a_window_of_one_segment_is_replaced(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_source(tmp_path, [2], revision=1)
     hour_ms = DAY_MS // 24
@@ -226,7 +226,7 @@ def test_a_segment_with_a_long_name_keeps_its_other_rows_under_a_name_that_fits(
 
 @pytest.mark.parametrize("step", ["start", "put", "end"])
 async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
-    step: str, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    step: str, node: EmbeddedNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_source(tmp_path, [2], revision=1)
     original = getattr(Replacer, step)
@@ -252,7 +252,7 @@ async def test_a_backfill_that_is_interrupted_leaves_the_old_rows_and_no_file(
 
 
 async def test_a_source_without_a_row_of_the_window_empties_it_only_if_it_is_told_to(
-    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = write_source(tmp_path, [4], revision=1)
     arguments = command(node, source, 2, 3)
@@ -265,7 +265,9 @@ async def test_a_source_without_a_row_of_the_window_empties_it_only_if_it_is_tol
     await settled(node, expected([0, 1, 3, 4, 5]))
 
 
-async def test_wrong_calls_end_in_one_line(node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_wrong_calls_end_in_one_line(
+    node: EmbeddedNode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = write_source(tmp_path, [2], revision=1)
     cases = {
         "--from must be before --to": command(node, source, 3, 2),

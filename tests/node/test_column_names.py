@@ -19,7 +19,7 @@ from tests.node import grpc_client, nodes
 from tests.node.nodes import SHORT_WAITS
 
 from merlot.cli import main
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.spec.column_names import in_sql
 from merlot.spec.formats import BatchFormat
 
@@ -117,9 +117,9 @@ def oracle() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedNode]:
     folder = tmp_path_factory.mktemp("names")
-    node = Node(
+    node = EmbeddedNode(
         NodeConfig(
             data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),), tuning=SHORT_WAITS
         )
@@ -149,7 +149,7 @@ def source(format_: BatchFormat) -> bytes:
     return sink.getvalue()
 
 
-async def answers(node: Node, sql: str) -> list[list[Any]]:
+async def answers(node: EmbeddedNode, sql: str) -> list[list[Any]]:
     fields = await nodes.ask(node, f"SET enableNullHandling=true; {sql}")
     assert fields["exceptions"] == [], (sql, fields["exceptions"])
     found: list[list[Any]] = fields["resultTable"]["rows"]
@@ -161,7 +161,7 @@ def in_duckdb(oracle: duckdb.DuckDBPyConnection, sql: str) -> list[list[Any]]:
             oracle.execute(sql).fetchall()]  # fmt: skip
 
 
-async def fill(node: Node, table: str, format_: BatchFormat, folder: Path, **more: Any) -> None:
+async def fill(node: EmbeddedNode, table: str, format_: BatchFormat, folder: Path, **more: Any) -> None:
     """Declare a table, and put the rows into it from a file."""
     path = folder / f"{table}.{format_.lower()}"
     path.write_bytes(await asyncio.to_thread(source, format_))
@@ -174,7 +174,7 @@ async def fill(node: Node, table: str, format_: BatchFormat, folder: Path, **mor
 
 @pytest.mark.parametrize("format_", list(BatchFormat))
 async def test_files_of_each_format_answer_every_clause_as_duckdb_does(
-    node: Node, oracle: duckdb.DuckDBPyConnection, tmp_path: Path, format_: BatchFormat
+    node: EmbeddedNode, oracle: duckdb.DuckDBPyConnection, tmp_path: Path, format_: BatchFormat
 ) -> None:
     table = f"of-{format_.lower()}"
     await fill(node, table, format_, tmp_path, indexing=INDEXING)
@@ -182,7 +182,7 @@ async def test_files_of_each_format_answer_every_clause_as_duckdb_does(
         assert await answers(node, quoted(text, table)) == in_duckdb(oracle, quoted(text)), text
 
 
-async def test_backticks_dots_without_quotes_and_labels_are_as_in_pinot(node: Node, tmp_path: Path) -> None:
+async def test_backticks_dots_without_quotes_and_labels_are_as_in_pinot(node: EmbeddedNode, tmp_path: Path) -> None:
     await fill(node, "plain", BatchFormat.JSON, tmp_path)
     sql = f"SELECT payload.id, plain.payload.id, `{COLOR}`, SUM(payload.id) FROM plain GROUP BY payload.id, `{COLOR}`"
     fields = await nodes.ask(node, f"{sql} ORDER BY payload.id LIMIT 1")
@@ -196,7 +196,7 @@ async def test_backticks_dots_without_quotes_and_labels_are_as_in_pinot(node: No
     assert "did you mean payload.id?" in missing["exceptions"][0]["message"]
 
 
-async def test_plans_name_columns_trees_and_indexes(node: Node, tmp_path: Path) -> None:
+async def test_plans_name_columns_trees_and_indexes(node: EmbeddedNode, tmp_path: Path) -> None:
     await fill(node, "planned", BatchFormat.PARQUET, tmp_path, indexing=INDEXING)
 
     async def plan(text: str) -> str:
@@ -214,7 +214,7 @@ async def test_plans_name_columns_trees_and_indexes(node: Node, tmp_path: Path) 
     assert COUNT in await plan("SELECT a.{count} FROM {t} a JOIN {t} b ON a.{id} = b.{id}")
 
 
-async def test_blocks_over_grpc_have_the_names(node: Node, tmp_path: Path) -> None:
+async def test_blocks_over_grpc_have_the_names(node: EmbeddedNode, tmp_path: Path) -> None:
     await fill(node, "blocks", BatchFormat.JSON, tmp_path)
     names = [ID, COLOR, SIZE, AT]
     sql = f"SELECT {', '.join(map(in_sql, names))} FROM blocks ORDER BY {in_sql(ID)} LIMIT 3"
@@ -224,7 +224,7 @@ async def test_blocks_over_grpc_have_the_names(node: Node, tmp_path: Path) -> No
         assert [one[0] for one in answer.rows] == [0, 1, 2]
 
 
-async def test_rows_of_a_stream_replace_each_other_by_keys_of_such_names(node: Node, tmp_path: Path) -> None:
+async def test_rows_of_a_stream_replace_each_other_by_keys_of_such_names(node: EmbeddedNode, tmp_path: Path) -> None:
     topic = tmp_path / "topic"
     (topic / "0").mkdir(parents=True)
     lines = [

@@ -12,7 +12,7 @@ from tests.node.test_upsert_snapshots import KeepingBoard
 from tests.node.test_upserts import NUM_PARTITIONS, POLL_S, Row
 from tests.unit.upsert.oracle import Oracle
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 TTL = 150
@@ -33,9 +33,11 @@ class ExpiringBoard(KeepingBoard):
         super().__init__(folder)
         self.oracles = [Oracle(TTL) for _ in range(NUM_PARTITIONS)]
 
-    def _made(self) -> Node:
+    def _made(self) -> EmbeddedNode:
         folders = (str(self._folder),)
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=1, stream_folders=folders, tuning=self.tuning))
+        return EmbeddedNode(
+            NodeConfig(data_dir=self._data, http_port=0, grace_s=1, stream_folders=folders, tuning=self.tuning)
+        )
 
     def write(self, rows: list[Row]) -> None:
         numbered = [{**row, "amount": self.num_rows + place, "gone": False} for place, row in enumerate(rows)]

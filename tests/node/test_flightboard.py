@@ -11,7 +11,7 @@ from examples.demos import quickstart_data
 from examples.demos.flight_events import KEY, manifests, read_events, write_events
 from tests.node.nodes import SHORT_WAITS
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 COLUMNS = (*KEY, "dest", "state", "delay", "happened")
@@ -31,7 +31,7 @@ async def test_the_board_shows_the_last_event_of_each_flight(tmp_path: Path) -> 
     events = read_events(quickstart_data.flights_file(tmp_path), num_days=1)
     half, topic = events.num_rows // 2, tmp_path / "topic"
     write_events(events.slice(0, half), topic)
-    node = Node(
+    node = EmbeddedNode(
         NodeConfig(data_dir=tmp_path / "data", http_port=0, stream_folders=(str(tmp_path),), tuning=SHORT_WAITS)
     )
     await node.start()

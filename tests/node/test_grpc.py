@@ -15,7 +15,7 @@ import pytest_asyncio
 from tests.node import grpc_client, nodes
 from tests.node.nodes import SHORT_WAITS
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.testing.patience import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -65,11 +65,11 @@ def thing(number: int) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Node]:
+async def node(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedNode]:
     """With the table of things. Nobody changes it."""
     folder = tmp_path_factory.mktemp("grpc")
     write(folder / "topic" / "0", map(thing, range(NUM_ROWS)))
-    node = Node(
+    node = EmbeddedNode(
         NodeConfig(
             data_dir=folder / "node", http_port=0, grpc_port=0, stream_folders=(str(folder.parent),), tuning=SHORT_WAITS
         )
@@ -99,7 +99,7 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-async def test_every_encoding_and_compression_brings_the_rows_of_the_answer_over_http(node: Node) -> None:
+async def test_every_encoding_and_compression_brings_the_rows_of_the_answer_over_http(node: EmbeddedNode) -> None:
     wanted = (await nodes.ask(node, EVERYTHING))["resultTable"]
     for compression in (*grpc_client.UNPACKERS, "SNAPPY"):
         for encoding in ("JSON", "ARROW"):
@@ -115,7 +115,7 @@ async def test_every_encoding_and_compression_brings_the_rows_of_the_answer_over
                 assert all(map(same, row, right)), (compression, encoding, row, right)
 
 
-async def test_whoever_asks_this_port_for_segments_reads_what_to_set(node: Node) -> None:
+async def test_whoever_asks_this_port_for_segments_reads_what_to_set(node: EmbeddedNode) -> None:
     """Trino and Pinot's Spark connector take it for a server's."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
         call = channel.unary_stream("/org.apache.pinot.common.proto.PinotQueryServer/Submit")(b"")
@@ -125,7 +125,7 @@ async def test_whoever_asks_this_port_for_segments_reads_what_to_set(node: Node)
     assert "pinot.forbid-segment-queries=true" in str(found.value.details())
 
 
-async def test_the_first_message_tells_what_the_answer_took_without_its_rows(node: Node) -> None:
+async def test_the_first_message_tells_what_the_answer_took_without_its_rows(node: EmbeddedNode) -> None:
     answer = await grpc_client.ask(node.grpc_port, "SELECT id FROM things LIMIT 3")
     assert answer.head["exceptions"] == []
     assert answer.head["numRowsResultSet"] == 3
@@ -149,7 +149,7 @@ async def test_the_first_message_tells_what_the_answer_took_without_its_rows(nod
     ],
 )
 async def test_an_error_is_one_message_with_the_whole_answer(
-    node: Node, sql: str, metadata: dict[str, str], code: int, words: str
+    node: EmbeddedNode, sql: str, metadata: dict[str, str], code: int, words: str
 ) -> None:
     answer = await grpc_client.ask(node.grpc_port, sql, **metadata)
     (problem,) = answer.head["exceptions"]
@@ -159,7 +159,7 @@ async def test_an_error_is_one_message_with_the_whole_answer(
 
 @pytest.mark.parametrize("message", [b"\xff" * 40, b"\x12\x04abc", b"\x12\x02\xff\xff"])
 async def test_a_message_that_is_no_request_is_refused_without_a_line_in_the_log(
-    node: Node, message: bytes, caplog: pytest.LogCaptureFixture
+    node: EmbeddedNode, message: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
         with pytest.raises(grpc.aio.AioRpcError) as found:
@@ -169,26 +169,26 @@ async def test_a_message_that_is_no_request_is_refused_without_a_line_in_the_log
     assert [one.getMessage() for one in caplog.records if one.levelname == "ERROR"] == []
 
 
-async def test_an_answer_without_rows_is_one_message_with_its_schema(node: Node) -> None:
+async def test_an_answer_without_rows_is_one_message_with_its_schema(node: EmbeddedNode) -> None:
     answer = await grpc_client.ask(node.grpc_port, "SELECT id, word FROM things WHERE id < 0")
     assert answer.head["resultTable"]["dataSchema"]["columnNames"] == ["id", "word"]
     assert answer.names == []
 
 
-async def test_constants_and_plans_are_answered(node: Node) -> None:
+async def test_constants_and_plans_are_answered(node: EmbeddedNode) -> None:
     assert (await grpc_client.ask(node.grpc_port, "select 1;")).rows == [[1]]
     plan = await grpc_client.ask(node.grpc_port, "EXPLAIN PLAN FOR SELECT id FROM things", encoding="ARROW")
     assert plan.names == ["Operator", "Operator_Id", "Parent_Id"]
 
 
-async def test_wide_rows_come_in_blocks_that_any_client_takes(node: Node) -> None:
+async def test_wide_rows_come_in_blocks_that_any_client_takes(node: EmbeddedNode) -> None:
     sql = f"SELECT id, '{'x' * 40_000}' FROM things ORDER BY id LIMIT 1000"
     answer = await grpc_client.ask(node.grpc_port, sql, compression="NONE")
     assert [row[0] for row in answer.rows] == list(range(NUM_ROWS))
     assert max(answer.sizes) * 40_000 < 4 << 20
 
 
-async def test_a_client_that_hangs_up_ends_its_query(node: Node) -> None:
+async def test_a_client_that_hangs_up_ends_its_query(node: EmbeddedNode) -> None:
     sql = "SELECT COUNT(*) FROM things WHERE REGEXP_LIKE(word, '(x+x+)+y')"
     async with grpc.aio.insecure_channel(f"127.0.0.1:{node.grpc_port}") as channel:
         calls = [grpc_client.submit(channel, sql) for _ in range(4)]
@@ -203,12 +203,12 @@ async def test_a_client_that_hangs_up_ends_its_query(node: Node) -> None:
     await until(is_idle)
 
 
-async def test_clients_learn_the_port_from_the_controller(node: Node) -> None:
+async def test_clients_learn_the_port_from_the_controller(node: EmbeddedNode) -> None:
     brokers = await nodes.call(node, "GET", "/tables/livebrokers")
     assert [broker["grpcPort"] for known in brokers.values() for broker in known] == [node.grpc_port]
 
 
-async def test_many_rows_of_a_stream_come_whole(node: Node, tmp_path: Path) -> None:
+async def test_many_rows_of_a_stream_come_whole(node: EmbeddedNode, tmp_path: Path) -> None:
     """More than are gathered: what servers have of the end of a partition is asked for as one piece."""
     num_rows = 30_000
     for partition in range(2):

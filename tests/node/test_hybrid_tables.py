@@ -14,7 +14,7 @@ from tests.node.nodes import StartNode, apply, ask, call, until_answer, until_ro
 from tests.support.hybrid import OrderFiles, hybrid_text
 from tests.support.sample import START_MS, total_amount, upload_orders
 
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 from merlot.values.periods import DAY_MS
@@ -37,7 +37,7 @@ spec:
 class Orders:
     """A node with the table, the stream of which has each day's rows in two partitions."""
 
-    def __init__(self, node: Node, folder: Path, start_node: StartNode) -> None:
+    def __init__(self, node: EmbeddedNode, folder: Path, start_node: StartNode) -> None:
         self.node = node
         self._start_node = start_node
         self._folder = folder

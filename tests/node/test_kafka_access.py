@@ -22,8 +22,8 @@ from tests.contracts.streams.kafka_brokers import CONTROL, NO_CONTROL, KafkaBrok
 from tests.node.nodes import SHORT_WAITS
 from tests.support.events import COUNTS, event, events_manifest
 
-from merlot.embedded.node import Node, NodeConfig
-from merlot.ports import free_port
+from merlot.embedded.node import EmbeddedNode, NodeConfig
+from merlot.ports import port_if_free
 from merlot.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not CONTROL, reason=NO_CONTROL)]
@@ -80,7 +80,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     authority = Authority("brokers")
     with kafka_brokers(folder / "brokers") as brokers:
-        sasl, mutual = f"localhost:{free_port()}", f"localhost:{free_port()}"
+        sasl, mutual = f"localhost:{port_if_free()}", f"localhost:{port_if_free()}"
         brokers.set(1, listeners(brokers, folder, authority, sasl, mutual))
         admin = AdminClient({"bootstrap.servers": brokers.servers})
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
@@ -135,7 +135,7 @@ def put_secret(folder: Path, keys: Mapping[str, str]) -> None:
 class Asking:
     """A node over HTTP."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: EmbeddedNode) -> None:
         self._url = node.url
 
     async def post(self, path: str, body: str, content_type: str = "application/json") -> Any:
@@ -166,7 +166,9 @@ async def shows_all(asking: Asking) -> None:
 async def consuming(folder: Path, text: str, keys: Mapping[str, str]) -> AsyncIterator[Asking]:
     """A node with the table and the Secret."""
     put_secret(folder / "secrets", keys)
-    node = Node(NodeConfig(data_dir=folder / "data", http_port=0, secrets_dir=folder / "secrets", tuning=SHORT_WAITS))
+    node = EmbeddedNode(
+        NodeConfig(data_dir=folder / "data", http_port=0, secrets_dir=folder / "secrets", tuning=SHORT_WAITS)
+    )
     await node.start()
     try:
         asking = Asking(node)

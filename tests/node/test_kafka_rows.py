@@ -14,15 +14,15 @@ from tests.contracts.streams.kafka_topics import REAL, KafkaTopic, mock_cluster,
 from tests.node.nodes import SHORT_WAITS
 from tests.support.events import COUNTS, events_manifest
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 POLL_S = 0.05
 
 
 @asynccontextmanager
-async def started(folder: Path) -> AsyncIterator[Node]:
-    node = Node(NodeConfig(data_dir=folder, http_port=0, tuning=SHORT_WAITS))
+async def started(folder: Path) -> AsyncIterator[EmbeddedNode]:
+    node = EmbeddedNode(NodeConfig(data_dir=folder, http_port=0, tuning=SHORT_WAITS))
     await node.start()
     try:
         yield node
@@ -44,14 +44,14 @@ def write(topic: KafkaTopic, first: int, count: int) -> None:
         topic.write(partition, values)
 
 
-async def call(node: Node, path: str, body: str, content_type: str) -> Any:
+async def call(node: EmbeddedNode, path: str, body: str, content_type: str) -> Any:
     headers = {"Content-Type": content_type}
     async with aiohttp.ClientSession(node.url) as session, session.post(path, data=body, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
         return await answer.json()
 
 
-async def shows(node: Node, count: int) -> None:
+async def shows(node: EmbeddedNode, count: int) -> None:
     """Wait until each of so many rows is answered, once."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -101,18 +101,18 @@ async def test_nothing_is_read_of_a_topic_that_was_made_anew_while_no_server_ran
                 )
 
 
-async def stream_of(node: Node) -> Any:
+async def stream_of(node: EmbeddedNode) -> Any:
     async with aiohttp.ClientSession(node.url) as session, session.get("/tables/events/stream") as answer:
         return await answer.json()
 
 
-async def has_recorded_its_topic(node: Node) -> None:
+async def has_recorded_its_topic(node: EmbeddedNode) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not (await stream_of(node))["topicId"]:
             await asyncio.sleep(POLL_S)
 
 
-async def says(node: Node, text: str) -> None:
+async def says(node: EmbeddedNode, text: str) -> None:
     """Wait until every partition says that it is not consumed, and why."""
     async with asyncio.timeout(PATIENCE_S):
         while True:

@@ -15,10 +15,10 @@ from tests.unit.spec.variants import Variant
 
 from merlot.catalog.publish import upload
 from merlot.cli.backfiller import BackfillRequest, backfill
-from merlot.cli.client import NodeClient
+from merlot.cli.client import DemoClient
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import TimeWindow
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.ingest.batch import build_from_tables
 from merlot.spec import evolution, manifest, shape
 from merlot.spec.ingestion import BatchIngestion
@@ -49,11 +49,11 @@ def named(table: Table, number: int) -> Table:
     return variants.in_own_store(table).model_copy(update={"metadata": metadata})
 
 
-async def put(node: Node, table: Table) -> None:
+async def put(node: EmbeddedNode, table: Table) -> None:
     await apply(node, json.dumps(manifest.dump(table)))
 
 
-async def publish(node: Node, table: Table, rows: pa.Table, folder: Path) -> None:
+async def publish(node: EmbeddedNode, table: Table, rows: pa.Table, folder: Path) -> None:
     """As a batch does that was built by the table's own manifest."""
 
     def built() -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ async def publish(node: Node, table: Table, rows: pa.Table, folder: Path) -> Non
     await call(node, "POST", f"/segments/{table.raw_name}/publish", json=body)
 
 
-async def answered(node: Node, table: Table) -> tuple[dict[str, str], list[dict[str, Any]]]:
+async def answered(node: EmbeddedNode, table: Table) -> tuple[dict[str, str], list[dict[str, Any]]]:
     """Types of the columns, and all rows by time."""
     names = [one for one in table.spec.table_schema.names if one != "tags"]
     sql = f"SET enableNullHandling=true; SELECT {', '.join(names)} FROM {table.raw_name} ORDER BY {TIME} LIMIT 1000"
@@ -111,9 +111,9 @@ async def test_a_backfill_of_a_table_that_changes_meanwhile_is_refused_by_the_fi
         check(variant, *await answered(node, changed), before)
 
 
-def run(node: Node, table: Table, source: Path, changed: Table | None = None) -> None:
+def run(node: EmbeddedNode, table: Table, source: Path, changed: Table | None = None) -> None:
     """Backfill the table; before the segments are published it is changed."""
-    client = NodeClient(node.url)
+    client = DemoClient(node.url)
 
     def say(step: str) -> None:
         if step == "publishing" and changed is not None:

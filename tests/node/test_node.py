@@ -16,14 +16,16 @@ from tests.support.sample import orders_manifest, total_amount, upload_orders
 from merlot.cluster import paths
 from merlot.cluster.manifests.tables import put_table
 from merlot.codes import QueryErrorCode
-from merlot.embedded.node import METASTORE_FILE, Node, NodeConfig
+from merlot.embedded.node import METASTORE_FILE, EmbeddedNode, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 
 
-async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days: list[int], revision: int = 0) -> None:
+async def publish(
+    session: aiohttp.ClientSession, node: EmbeddedNode, folder: Path, days: list[int], revision: int = 0
+) -> None:
     """Apply the table and publish, as a client does, over HTTP."""
     table = orders_manifest()
     document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -37,12 +39,12 @@ async def publish(session: aiohttp.ClientSession, node: Node, folder: Path, days
         assert answer.status == 200, await answer.text()
 
 
-async def ask_total(session: aiohttp.ClientSession, node: Node) -> Any:
+async def ask_total(session: aiohttp.ClientSession, node: EmbeddedNode) -> Any:
     async with session.post(f"{node.url}/query/sql", json={"sql": "SELECT sum(amount) FROM orders"}) as answer:
         return await answer.json()
 
 
-async def total(session: aiohttp.ClientSession, node: Node) -> Any:
+async def total(session: aiohttp.ClientSession, node: EmbeddedNode) -> Any:
     fields = await ask_total(session, node)
     assert fields["exceptions"] == []
     return fields["resultTable"]["rows"][0][0]
@@ -53,7 +55,7 @@ NOT_YET = ([QueryErrorCode.TABLE_DOES_NOT_EXIST], [QueryErrorCode.BROKER_SEGMENT
 compared it with the deep store."""
 
 
-async def until_total(session: aiohttp.ClientSession, node: Node, expected: int) -> None:
+async def until_total(session: aiohttp.ClientSession, node: EmbeddedNode, expected: int) -> None:
     async def is_right() -> bool:
         fields = await ask_total(session, node)
         if [one["errorCode"] for one in fields["exceptions"]] in NOT_YET:
@@ -160,13 +162,13 @@ async def test_a_folder_serves_one_node_at_a_time(start_node: StartNode) -> None
 
 async def test_a_taken_port_is_said_in_one_line(start_node: StartNode, tmp_path: Path) -> None:
     node = await start_node()
-    other = Node(NodeConfig(data_dir=tmp_path / "other", http_port=node.port, tuning=SHORT_WAITS))
+    other = EmbeddedNode(NodeConfig(data_dir=tmp_path / "other", http_port=node.port, tuning=SHORT_WAITS))
     with pytest.raises(UnavailableError, match=f"cannot listen address=127.0.0.1:{node.port}"):
         await other.start()
 
 
 async def test_the_data_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
-    node = Node(NodeConfig(data_dir=tmp_path / "node", http_port=0, tuning=SHORT_WAITS))
+    node = EmbeddedNode(NodeConfig(data_dir=tmp_path / "node", http_port=0, tuning=SHORT_WAITS))
     await node.start()
     await node.stop()
     assert stat.S_IMODE((tmp_path / "node").stat().st_mode) == 0o700
@@ -176,7 +178,7 @@ async def test_the_data_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
 async def test_a_node_on_every_address_tells_clients_a_name_that_they_can_call(
     session: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
-    node = Node(NodeConfig(data_dir=tmp_path / "node", host="0.0.0.0", http_port=0, tuning=SHORT_WAITS))
+    node = EmbeddedNode(NodeConfig(data_dir=tmp_path / "node", host="0.0.0.0", http_port=0, tuning=SHORT_WAITS))
     await node.start()
     try:
         async with session.get(f"{node.url}/instances") as answer:

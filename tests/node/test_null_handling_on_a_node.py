@@ -12,7 +12,7 @@ from tests.node.nodes import StartNode, apply, ask, until_rows
 from tests.support.sample import START_MS, orders_manifest
 
 from merlot.catalog.publish import upload
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.ingest.batch import build_from_tables
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
@@ -60,12 +60,12 @@ def text_of(table: Table, *, sees_nulls: bool | None) -> str:
     return yaml.safe_dump({"apiVersion": table.api_version, "kind": table.kind, **document})
 
 
-async def change(node: Node, *, sees_nulls: bool | None) -> None:
+async def change(node: EmbeddedNode, *, sees_nulls: bool | None) -> None:
     await apply(node, text_of(orders(), sees_nulls=sees_nulls))
 
 
 @pytest.fixture
-async def node(start_with_orders: StartNode, tmp_path: Path) -> Node:
+async def node(start_with_orders: StartNode, tmp_path: Path) -> EmbeddedNode:
     """A node with orders in two segments, a third of whose tips are null."""
     node = await start_with_orders(orders(), range(0))
     rows = pa.table(
@@ -92,21 +92,21 @@ async def node(start_with_orders: StartNode, tmp_path: Path) -> Node:
     return node
 
 
-async def post(node: Node, path: str, body: Any) -> Any:
+async def post(node: EmbeddedNode, path: str, body: Any) -> Any:
     async with aiohttp.ClientSession() as session, session.post(f"{node.url}{path}", json=body) as answer:
         found = await answer.json()
         assert answer.status == 200, found
         return found
 
 
-async def rows(node: Node, sql: str, **body: Any) -> list[list[Any]]:
+async def rows(node: EmbeddedNode, sql: str, **body: Any) -> list[list[Any]]:
     answer = await post(node, "/query/sql", {"sql": sql, **body})
     assert answer["exceptions"] == [], answer
     found: list[list[Any]] = answer["resultTable"]["rows"]
     return found
 
 
-async def check_all(node: Node, *, sees_nulls: bool) -> None:
+async def check_all(node: EmbeddedNode, *, sees_nulls: bool) -> None:
     """Every text, and every way to say otherwise."""
     for sql, answers in ANSWERS.items():
         assert await rows(node, sql) == answers[sees_nulls], sql
@@ -116,7 +116,7 @@ async def check_all(node: Node, *, sees_nulls: bool) -> None:
             assert await rows(node, sql, queryOptions=option) == answers[wanted], sql
 
 
-async def check_warnings(node: Node, *, sees_nulls: bool) -> None:
+async def check_warnings(node: EmbeddedNode, *, sees_nulls: bool) -> None:
     answer = await ask(node, COUNTED)
     assert answer["resultTable"]["rows"] == [[COUNTS[sees_nulls]]]
     assert ("queryWarnings" in answer) == (not sees_nulls), answer.get("queryWarnings")
@@ -126,7 +126,7 @@ async def check_warnings(node: Node, *, sees_nulls: bool) -> None:
         assert ("queryWarnings" in answer) == (not wanted)
 
 
-async def test_every_query_follows_the_table_and_its_own_option_wins(node: Node) -> None:
+async def test_every_query_follows_the_table_and_its_own_option_wins(node: EmbeddedNode) -> None:
     await check_all(node, sees_nulls=False)
     await check_warnings(node, sees_nulls=False)
     for said in (True, False, True, None):
@@ -137,7 +137,7 @@ async def test_every_query_follows_the_table_and_its_own_option_wins(node: Node)
         await check_warnings(node, sees_nulls=sees_nulls)
 
 
-async def test_a_query_sees_all_of_the_old_or_all_of_the_new_and_never_turns_back(node: Node) -> None:
+async def test_a_query_sees_all_of_the_old_or_all_of_the_new_and_never_turns_back(node: EmbeddedNode) -> None:
     texts = ["SELECT COUNT(tip), SUM(tip) FROM orders", f"SELECT COUNT(*) {JOINED} WHERE a.tip < 1"]
     seen: dict[str, list[Any]] = {sql: [] for sql in texts}
 
@@ -157,7 +157,7 @@ async def test_a_query_sees_all_of_the_old_or_all_of_the_new_and_never_turns_bac
     assert seen == {sql: list(ANSWERS[sql]) for sql in texts}
 
 
-async def test_a_query_over_two_tables_follows_either_of_them(node: Node) -> None:
+async def test_a_query_over_two_tables_follows_either_of_them(node: EmbeddedNode) -> None:
     others = orders("others")
     sql = "SELECT COUNT(*) FROM orders a LEFT JOIN others b ON a.id = b.id WHERE a.tip < 1"
     answers = ANSWERS["SELECT COUNT(*) FROM orders WHERE tip < 1"]

@@ -13,7 +13,7 @@ from tests.node.nodes import StartNode, until_rows
 from tests.support.sample import CITIES, START_MS, orders_manifest, upload_orders
 
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.spec import pruners
 from merlot.store.deepstore import DeepStore
 from merlot.values.periods import DAY_MS
@@ -57,7 +57,7 @@ async def test_odd_records_hide_no_row(start_node: StartNode, tmp_path: Path) ->
         )
 
 
-async def _apply(node: Node) -> None:
+async def _apply(node: EmbeddedNode) -> None:
     table = orders_manifest()
     document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     document["spec"]["partitioning"] = {"columns": {"city": {"functionName": "Murmur", "numPartitions": 4}}}
@@ -68,7 +68,7 @@ async def _apply(node: Node) -> None:
         assert answer.status == 200, await answer.text()
 
 
-async def _publish(session: aiohttp.ClientSession, node: Node, record: dict[str, Any]) -> bool:
+async def _publish(session: aiohttp.ClientSession, node: EmbeddedNode, record: dict[str, Any]) -> bool:
     """Whether it was taken; what is not is refused in words."""
     async with session.post(f"{node.url}/segments/orders/publish", data=json.dumps({"records": [record]})) as answer:
         assert answer.status in (200, 400), await answer.text()

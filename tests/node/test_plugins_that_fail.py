@@ -12,7 +12,7 @@ from tests.support.sample import START_MS, orders_manifest
 
 from merlot.broker import echo
 from merlot.cluster.records import PartitionRecord, SegmentRecord
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.spec.table import Table
 from merlot.testing.patience import until
 from merlot.values.periods import DAY_MS
@@ -96,7 +96,7 @@ def pruned_by(*names: str) -> Table:
     return table.model_copy(update={"spec": table.spec.model_copy(update={"routing": routing})})
 
 
-async def problems(node: Node) -> list[str]:
+async def problems(node: EmbeddedNode) -> list[str]:
     """As brokers tell them by way of the controller's status."""
     async with aiohttp.ClientSession() as session, session.get(f"{node.url}/status") as answer:
         status = await answer.json()

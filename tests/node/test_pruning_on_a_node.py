@@ -6,18 +6,18 @@ import yaml
 from tests.node.nodes import StartNode, ask, until_answer
 from tests.support.sample import START_MS, orders_manifest, total_amount
 
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.values.periods import DAY_MS
 
 DAYS = list(range(6))
 
 
 @pytest.fixture
-async def node(start_with_orders: StartNode) -> Node:
+async def node(start_with_orders: StartNode) -> EmbeddedNode:
     return await start_with_orders(orders_manifest(), DAYS)
 
 
-async def turn_on(node: Node, *pruners: str) -> None:
+async def turn_on(node: EmbeddedNode, *pruners: str) -> None:
     table = orders_manifest()
     document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     document["spec"]["routing"] = {"segmentPruners": list(pruners)}
@@ -26,7 +26,7 @@ async def turn_on(node: Node, *pruners: str) -> None:
         assert answer.status == 200, await answer.text()
 
 
-async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
+async def test_pruning_is_turned_on_without_a_restart(node: EmbeddedNode) -> None:
     low, high = START_MS + 2 * DAY_MS, START_MS + 3 * DAY_MS - 1
     sql = f"SELECT sum(amount) FROM orders WHERE at BETWEEN {low} AND {high}"
     before = await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
@@ -39,7 +39,7 @@ async def test_pruning_is_turned_on_without_a_restart(node: Node) -> None:
     assert after["numServersQueried"] == after["numServersResponded"] == 1
 
 
-async def test_a_truncated_time_prunes_as_the_time_does(node: Node) -> None:
+async def test_a_truncated_time_prunes_as_the_time_does(node: EmbeddedNode) -> None:
     start_ms = START_MS + 2 * DAY_MS
     sql = f"SELECT sum(amount), count(*) FROM orders WHERE DATETRUNC('DAY', at) = {start_ms} AND at + 1 > {start_ms}"
     await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
@@ -59,7 +59,7 @@ NUM_ROWS_OF_NO_SERVER = {
 }
 
 
-async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node) -> None:
+async def test_an_answer_without_servers_is_the_answer_of_servers(node: EmbeddedNode) -> None:
     before = {sql: await until_answer(node, sql, "totalDocs", 100 * len(DAYS)) for sql in NUM_ROWS_OF_NO_SERVER}
     await turn_on(node, "empty", "time", "range")
     for sql, num_rows in NUM_ROWS_OF_NO_SERVER.items():
@@ -71,7 +71,7 @@ async def test_an_answer_without_servers_is_the_answer_of_servers(node: Node) ->
         assert after["numServersQueried"] == after["numServersResponded"] == 1
 
 
-async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) -> None:
+async def test_explain_tells_which_pruner_removes_how_many_segments(node: EmbeddedNode) -> None:
     sql = f"SELECT count(*) FROM orders WHERE at < {START_MS + DAY_MS}"
     await until_answer(node, sql, "totalDocs", 100 * len(DAYS))
     await turn_on(node, "empty", "time")
@@ -99,7 +99,7 @@ async def test_explain_tells_which_pruner_removes_how_many_segments(node: Node) 
     ]
 
 
-async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_which_way(node: Node) -> None:
+async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_which_way(node: EmbeddedNode) -> None:
     sql = "SELECT SUM(amount) FROM orders WHERE amount > 3 AND id < 150 GROUP BY id HAVING SUM(amount) > 0"
     await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
     answer = await ask(node, f"EXPLAIN PLAN FOR {sql} ORDER BY id DESC")
@@ -117,7 +117,7 @@ async def test_explain_tells_how_many_segments_each_predicate_is_answered_in_whi
     )
 
 
-async def test_a_query_of_subqueries_prunes_and_reads_what_the_query_of_the_table_does(node: Node) -> None:
+async def test_a_query_of_subqueries_prunes_and_reads_what_the_query_of_the_table_does(node: EmbeddedNode) -> None:
     await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
     await turn_on(node, "time")
     where = f"at >= {START_MS + 4 * DAY_MS}"
@@ -140,7 +140,7 @@ async def test_a_query_of_subqueries_prunes_and_reads_what_the_query_of_the_tabl
     assert len(answers[0]["resultTable"]["rows"]) == 4
 
 
-async def test_explain_shows_a_query_before_rules_rewrote_it(node: Node) -> None:
+async def test_explain_shows_a_query_before_rules_rewrote_it(node: EmbeddedNode) -> None:
     await until_answer(node, "SELECT count(*) FROM orders", "totalDocs", 100 * len(DAYS))
     answer = await ask(node, "EXPLAIN PLAN FOR SELECT city FROM (SELECT * FROM orders) AS v WHERE id < 5 LIMIT 3")
     assert answer["exceptions"] == []

@@ -7,7 +7,7 @@ import pytest
 from tests.node.nodes import StartNode, ask, until_rows
 from tests.support.sample import orders_manifest, total_amount
 
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.testing.patience import PATIENCE_S, until
 
 TOTAL = "SELECT sum(amount), count(*) FROM orders"
@@ -27,7 +27,7 @@ spec:
 
 
 @pytest.fixture
-async def node(start_with_orders: StartNode) -> Node:
+async def node(start_with_orders: StartNode) -> EmbeddedNode:
     """A node with orders of some days, a segment a day."""
     return await start_with_orders(orders_manifest(), range(NUM_DAYS))
 
@@ -43,13 +43,13 @@ async def get(session: aiohttp.ClientSession, url: str) -> Any:
         return await answer.json()
 
 
-async def total(node: Node) -> list[int]:
+async def total(node: EmbeddedNode) -> list[int]:
     answer = await ask(node, TOTAL)
     assert answer["exceptions"] == []
     return [int(value) for value in answer["resultTable"]["rows"][0]]
 
 
-async def test_segments_are_merged_and_no_answer_changes(node: Node, session: aiohttp.ClientSession) -> None:
+async def test_segments_are_merged_and_no_answer_changes(node: EmbeddedNode, session: aiohttp.ClientSession) -> None:
     expected = [total_amount(range(NUM_DAYS)), NUM_DAYS * 100]
     await until_rows(node, TOTAL, [expected])
     await post(session, f"{node.url}/apply", ROLLUP)

@@ -7,7 +7,7 @@ import aiohttp
 from tests.support.sample import orders_manifest, total_amount
 
 from merlot.codes import QueryErrorCode
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.testing.patience import until
 
 DAYS = [0, 1, 2]
@@ -16,13 +16,13 @@ ENDLESS = """SELECT COUNT(*) FROM orders a, orders b, orders c, orders d, orders
 JOINED = "SELECT SUM(a.amount), COUNT(*) FROM orders a JOIN orders b ON a.id = b.id AND a.at = b.at"
 
 
-async def ask(session: aiohttp.ClientSession, node: Node, sql: str) -> dict[str, Any]:
+async def ask(session: aiohttp.ClientSession, node: EmbeddedNode, sql: str) -> dict[str, Any]:
     async with session.post(f"{node.url}/query/sql", json={"sql": sql}) as answer:
         fields: dict[str, Any] = await answer.json()
     return fields
 
 
-async def until_served(session: aiohttp.ClientSession, node: Node) -> None:
+async def until_served(session: aiohttp.ClientSession, node: EmbeddedNode) -> None:
     async def are_served() -> bool:
         answer = await ask(session, node, "SELECT COUNT(*) FROM orders")
         return not answer["exceptions"] and answer["resultTable"]["rows"] == [[300]]
@@ -99,7 +99,7 @@ async def test_more_queries_than_have_a_turn_wait_and_are_told_if_it_does_not_co
     assert (await ask(session, node, JOINED))["resultTable"]["rows"] == [[total_amount(DAYS), 300]]
 
 
-async def _running(session: aiohttp.ClientSession, node: Node, number: int) -> list[str]:
+async def _running(session: aiohttp.ClientSession, node: EmbeddedNode, number: int) -> list[str]:
     """Ids of the endless queries, once there are so many."""
     found: list[str] = []
 

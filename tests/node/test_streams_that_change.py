@@ -20,7 +20,7 @@ from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 
 from merlot.cluster.records import TableRecord
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.metastore.protocol import Metastore
 from merlot.server import table_data_manager
 from merlot.spec import manifest
@@ -81,7 +81,7 @@ def write(file: Path, rows: list[dict[str, Any]]) -> None:
 class Streamed:
     """A table whose manifest changes, and the file of its stream."""
 
-    def __init__(self, node: Node, folder: Path, variant: Variant, number: int) -> None:
+    def __init__(self, node: EmbeddedNode, folder: Path, variant: Variant, number: int) -> None:
         self.node, self.variant = node, variant
         self.base = of_stream(named(variants.base(variant.base), number), folder)
         self.changed = of_stream(named(variant.table, number), folder)

@@ -15,7 +15,7 @@ from tests.support.sample import orders_manifest, total_amount, upload_orders
 
 from merlot.catalog import uploaded
 from merlot.cluster.records import SegmentRecord
-from merlot.embedded.node import Node
+from merlot.embedded.node import EmbeddedNode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
 from merlot.spec.table import TableSpec
@@ -25,7 +25,7 @@ from merlot.testing.patience import until
 UPLOAD = "/v2/segments?tableName=orders&tableType=OFFLINE"
 
 
-async def with_orders(start_node: StartNode) -> Node:
+async def with_orders(start_node: StartNode) -> EmbeddedNode:
     """A node with the table, and without rows."""
     node, table = await start_node(), orders_manifest()
     document = table.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -46,7 +46,7 @@ def form(content: bytes) -> aiohttp.FormData:
     return data
 
 
-async def post(node: Node, path: str, data: Any = None, status: int = 200, **headers: str) -> Any:
+async def post(node: EmbeddedNode, path: str, data: Any = None, status: int = 200, **headers: str) -> Any:
     async with (
         aiohttp.ClientSession() as session,
         session.post(f"{node.url}{path}", data=data, headers=headers) as answer,
@@ -58,7 +58,7 @@ async def post(node: Node, path: str, data: Any = None, status: int = 200, **hea
     return found["status" if status == 200 else "error"]
 
 
-async def until_total(node: Node, expected: int) -> None:
+async def until_total(node: EmbeddedNode, expected: int) -> None:
     async def is_right() -> bool:
         answer = await ask(node, "SELECT sum(amount) FROM orders")
         return bool(not answer["exceptions"] and answer["resultTable"]["rows"][0][0] == expected)
@@ -115,7 +115,7 @@ def other_table() -> dict[str, Any]:
 async def test_whoever_dies_between_file_and_record_publishes_it_the_next_time(
     start_node: StartNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, deaths = uploaded.take, [True]
+    take, deaths = uploaded.accept_upload, [True]
 
     def take_and_die(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
         record = take(path, table, spec, store_uri)
@@ -123,7 +123,7 @@ async def test_whoever_dies_between_file_and_record_publishes_it_the_next_time(
             raise UnavailableError(f"died amid it {deaths.pop()}")
         return record
 
-    monkeypatch.setattr(uploaded, "take", take_and_die)
+    monkeypatch.setattr(uploaded, "accept_upload", take_and_die)
     node = await with_orders(start_node)
     (whole,) = await files(tmp_path, [0])
     assert "died amid it" in await post(node, UPLOAD, form(whole), 503)

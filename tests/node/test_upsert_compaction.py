@@ -10,7 +10,7 @@ import pytest
 from tests.node.test_upserts import POLL_S, Board
 from tests.node.watched_keys import WatchedKeys
 
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.testing.patience import PATIENCE_S
 
 COMPACTED = "UpsertCompactionTask.time"
@@ -22,9 +22,11 @@ class HastyBoard(Board):
     """Its node soon answers by files, and soon lets go of versions of segments that were replaced. Until then their
     records stay as they are, and their rows are not gone."""
 
-    def _made(self) -> Node:
+    def _made(self) -> EmbeddedNode:
         folders = (str(self._folder),)
-        return Node(NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=folders, tuning=self.tuning))
+        return EmbeddedNode(
+            NodeConfig(data_dir=self._data, http_port=0, grace_s=4, stream_folders=folders, tuning=self.tuning)
+        )
 
 
 @pytest.fixture

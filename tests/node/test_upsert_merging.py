@@ -16,7 +16,7 @@ from merlot.cluster.consuming.merged import MERGED
 from merlot.cluster.consuming.partitions import stream_segment
 from merlot.cluster.segments.mutations import Mutation, PutSegments, RemoveSegments
 from merlot.cluster.segments.view import TableView
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.server.realtime.files import NumberingFiles
 from merlot.testing.patience import PATIENCE_S, until
 
@@ -33,9 +33,9 @@ class MergingBoard(Board):
 
     grace_s = 4.0
 
-    def _made(self) -> Node:
+    def _made(self) -> EmbeddedNode:
         folders = (str(self._folder),)
-        return Node(
+        return EmbeddedNode(
             NodeConfig(
                 data_dir=self._data, http_port=0, grace_s=self.grace_s, stream_folders=folders, tuning=self.tuning
             )

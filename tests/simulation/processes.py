@@ -23,9 +23,9 @@ from merlot.cluster import paths
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.view import TableView, load
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, CorruptionError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -195,7 +195,7 @@ class Server:
 
     def _doubt(self, life: int) -> None:
         """What stands in the metastore may be from before the session was lost."""
-        self._writer.doubt()
+        self._writer.recheck()
         self._soon(life)
 
     def _soon(self, life: int) -> None:
@@ -220,7 +220,7 @@ class Server:
         except NotFoundError:
             self._view = None
         except MerlotError:
-            self._writer.doubt()
+            self._writer.recheck()
 
     def _follow(self, life: int) -> None:
         self._view = view = load(self.session, TABLE, self._view)

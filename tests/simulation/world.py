@@ -32,13 +32,13 @@ from merlot.cluster.consuming.steps import (
     FileBuilt,
     HeldRows,
     Leave,
-    Lost,
+    MessageLost,
     Peers,
     Propose,
     Publish,
     Read,
     RowEnd,
-    Seen,
+    SegmentLookedUp,
     SegmentSwitched,
     Switch,
     TakeOver,
@@ -357,11 +357,11 @@ class World:
             self.give(server, part, self.seen(server, part, view))
             self.give(server, part, self.peers(part))
 
-    def seen(self, server: Server, part: Part, view: TableView) -> Seen:
+    def seen(self, server: Server, part: Part, view: TableView) -> SegmentLookedUp:
         at = part.replica.record
         chain = chains(view.stream_segments).get(at.partition, {})
         is_assigned = bool(chain) and server.name in view.servers_of(chain[max(chain)].name)
-        return Seen(
+        return SegmentLookedUp(
             segment=at.name,
             epoch=view.epoch,
             record=stream_segment(view, at.name),
@@ -379,7 +379,7 @@ class World:
         """Poll a few messages and append those that are rows."""
         held, record = part.replica.held, part.replica.record
         if held.offset < self.earliest[record.partition]:
-            return Lost(record.name, self.earliest[record.partition])
+            return MessageLost(record.name, self.earliest[record.partition])
         stop = min(self.produced[record.partition], held.offset + self.dice.randrange(1, 9))
         settings = part.replica.settings
         part.rows += [(offset, settings) for offset in range(held.offset, stop) if is_row(settings, offset)]

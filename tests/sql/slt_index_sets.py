@@ -21,8 +21,8 @@ from tests.support.indexes import every_index
 
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.segment_view import SegmentView
 from merlot.spec.indexing import INDEX_KINDS, IndexingSpec
 
 IS_WANTED = count("MERLOT_INDEX_SETS", quick=0, every=0, fuzz=1) > 0

@@ -38,15 +38,15 @@ from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan as make_plan
 from merlot.query.plan.validity import check
-from merlot.query.stages.engine import Engine, relation_of
+from merlot.query.stages.engine import EngineRun, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.engine_sql import engine_query
 from merlot.query.stages.key_filters import MIN_RATIO, narrowed, worthwhile
 from merlot.query.stages.leaves import CutStatement, cut
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.segment_view import SegmentView
 from merlot.spec.schema import TableSchema
 from merlot.sql.parse import ParsedStatement, one_stage, parse, parse_statement
 from merlot.tree.nodes import BoundQuery
@@ -110,7 +110,7 @@ class InProcess:
         if key not in _ENGINE_ANSWERS:
             if len(_ENGINE_ANSWERS) >= MOST_KEPT:
                 _ENGINE_ANSWERS.clear()
-            engine = Engine(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
+            engine = EngineRun(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
             _ENGINE_ANSWERS[key] = engine.run(engine_query(made.statement), relations)
         return _ENGINE_ANSWERS[key]
 

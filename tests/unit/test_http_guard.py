@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from merlot.http import crowd
-from merlot.http.crowd import BUSY, LATE, MAX_HELD_BYTES, ConnectionLimiter
+from merlot.http import connection_limits
+from merlot.http.connection_limits import BUSY, LATE, MAX_HELD_BYTES, ConnectionLimiter
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.server import HttpServer
 from merlot.testing.patience import PATIENCE_S
@@ -192,7 +192,7 @@ async def test_the_client_with_most_places_makes_room_for_others() -> None:
     assert not places.admit(Member())
     assert places.admit(Member("c"))
     assert (old.ended, new.ended) == (["busy"], [])
-    new.waiting_since = now - crowd.PATIENT_S - 1
+    new.waiting_since = now - connection_limits.PATIENT_S - 1
     assert places.admit(Member())
     assert new.ended == ["busy"]
     places.close()

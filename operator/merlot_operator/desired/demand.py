@@ -12,7 +12,7 @@ from typing import Any
 
 from merlot.spec.tenancy import Resources
 from merlot.store import credentials
-from merlot_operator.accepted import all_run, as_run
+from merlot_operator.accepted import with_accepted_spec, with_accepted_specs
 from merlot_operator.config import Config, RoleSize
 from merlot_operator.desired import sizes
 from merlot_operator.kube.kinds import RESTARTED_AT, Object, annotations_of, digest, fit, is_deleting, name_of
@@ -90,7 +90,7 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
     tables = sorted(tables, key=name_of)
     if not tables:
         return None
-    running = sorted(all_run(tables), key=_age)
+    running = sorted(with_accepted_specs(tables), key=_age)
     asking = [_at(table, "spec", "tenants", "broker") for table in running]
     is_all_suspended = len(running) == len(tables) and all(_at(table, "spec").get("suspend") for table in running)
     replicas = max(
@@ -112,7 +112,7 @@ def cluster_demand(namespace: str, tables: Iterable[Object], config: Config) -> 
 
 def pool_of(table: Object) -> str:
     """Return the name of the StatefulSet of a Table's servers."""
-    tenant = shared_tenant(as_run(table))
+    tenant = shared_tenant(with_accepted_spec(table))
     return own_pool(name_of(table)) if tenant is None else fit(_pool_of_tenant(tenant), MAX_POOL_NAME)
 
 
@@ -141,7 +141,7 @@ def tenant_of(table: Object) -> str:
 
 def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Config) -> PoolDemand | None:
     """Return what a namespace's Tables want of a pool; None if none of them is in it."""
-    staying = [table for table in all_run(tables) if not is_deleting(table)]
+    staying = [table for table in with_accepted_specs(tables) if not is_deleting(table)]
     members = sorted((table for table in staying if pool_of(table) == pool), key=_age)
     if not members:
         return None

@@ -15,9 +15,9 @@ from merlot.errors import InvalidInputError
 from merlot.spec import manifest
 from merlot.spec.table import Table
 from merlot_operator import config, restrictions
+from merlot_operator.allowed_places import places_problems
 from merlot_operator.config import Config
 from merlot_operator.kube.kinds import namespace_of
-from merlot_operator.places import places_problems
 from merlot_operator.plugin.changes import table_of
 from merlot_operator.plugin.kubectl import Kubectl
 

@@ -21,7 +21,8 @@ from merlot.spec.manifest.upsert_checks import against_table, settings_of
 from merlot.spec.table import Table
 from merlot.spec.upsert import UpsertConfig
 from merlot_operator import restrictions
-from merlot_operator.accepted import as_run, spec_of, text_of
+from merlot_operator.accepted import spec_of, text_of, with_accepted_spec
+from merlot_operator.allowed_places import NotAllowedError, check_places, places_problem
 from merlot_operator.config import Config
 from merlot_operator.context import FailedAttempt, ReconcileContext
 from merlot_operator.desired import batch_runs
@@ -44,7 +45,6 @@ from merlot_operator.kube.kinds import (
 from merlot_operator.kube.pods import STUCK_MS
 from merlot_operator.manifests.batch import BatchPod, job
 from merlot_operator.manifests.parts import BROKER, CONTROLLER
-from merlot_operator.places import NotAllowedError, check_places, places_problem
 from merlot_operator.reconcilers.deletion import delete_table
 from merlot_operator.reconcilers.finalizers import ensure_finalizer
 from merlot_operator.reconcilers.refusals import complete, next_attempt, refusal
@@ -71,7 +71,7 @@ async def reconcile_table(context: ReconcileContext, namespace: str, name: str) 
     if body is None:
         return None
     if is_deleting(body):
-        return await delete_table(context, as_run(body))
+        return await delete_table(context, with_accepted_spec(body))
     if not _has_first_passes(context, body):
         return SOON_S
     body = await ensure_finalizer(context, body)
@@ -107,7 +107,7 @@ def _table_to_run(body: Object, declared: Table | None, refusal: Refusal | None)
     """Return the table as it was accepted last. A new table that waits for shared state is planned as declared."""
     if spec_of(body) is None:
         return declared if refusal is None else None
-    return accept(as_run(body))[0]
+    return accept(with_accepted_spec(body))[0]
 
 
 def _judge(body: Object, config: Config) -> tuple[Table | None, Refusal | None]:

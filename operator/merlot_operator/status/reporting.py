@@ -9,13 +9,13 @@ from merlot_operator.context import ReconcileContext
 from merlot_operator.kube.events import timestamp
 from merlot_operator.kube.kinds import Object, kind_of, name_of, namespace_of
 from merlot_operator.status.conditions import Condition, news, rendered, status_patch
-from merlot_operator.status.stream import COMMITS_FAIL, KEYS_MOVED, STREAM_CHOSEN
+from merlot_operator.status.stream import COMMITS_FAIL, KEYS_MOVED, REQUESTED_REASONS
 
 BAD_NEWS = {"Accepted": "False", "Degraded": "True", "TaskSucceeded": "False", "Consuming": "False"}
 BAD_NEWS |= {"MemorySufficient": "False"}
 GOOD_NEWS = {"Ready": "True", "TaskSucceeded": "True", "Consuming": "True", "Executed": "True"}
 GOOD_NEWS |= {"BackfillProgressing": "True"}
-WANTED = STREAM_CHOSEN
+WANTED = REQUESTED_REASONS
 """Reasons of Consuming=False that somebody asked for: good news."""
 UNWANTED = ("MessagesLost", COMMITS_FAIL, KEYS_MOVED)
 """Reasons of Consuming=True that are bad news."""

@@ -25,7 +25,7 @@ FAILED = "StreamFailed"
 NOT_COMMITTED, COMMITS_FAIL = "NOT_COMMITTED", "CommitsFail"
 KEYS_MOVED = "KeysMoved"
 """Reason for rows of an upsert table that arrive in other partitions than its partitioning says."""
-STREAM_CHOSEN = ("Paused", "Suspended", "ScaledToZero")
+REQUESTED_REASONS = ("Paused", "Suspended", "ScaledToZero")
 """Reasons why a stream is not consumed that a user asked for."""
 CONSUMED = ("CONSUMING", "CATCHING_UP")
 """States of a partition that is consumed."""
@@ -77,7 +77,7 @@ def stream_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield the reason and the message if the stream is not consumed, not committed, or has rows in wrong partitions.
     Yield nothing if a user asked for that state."""
     condition = consuming(facts)
-    if condition is None or condition.reason in STREAM_CHOSEN:
+    if condition is None or condition.reason in REQUESTED_REASONS:
         return
     if condition.holds is False or condition.reason in (COMMITS_FAIL, KEYS_MOVED):
         yield condition.reason, condition.message

@@ -9,7 +9,7 @@ from typing import Final
 
 from merlot.advice.statistics import Statistics
 from merlot.advice.workload import Question
-from merlot.query.star_trees.question import question
+from merlot.query.star_trees.requirements import requirements
 from merlot.spec.indexing import MAX_STAR_TREES, IndexingSpec
 from merlot.spec.star_tree import EVERY_ROW, MAX_DIMENSIONS, SEPARATOR, StarTreeSpec, StoredFunction
 
@@ -48,13 +48,13 @@ def trees_for(
 
 def _needs(questions: Sequence[Question], statistics: Statistics) -> Iterator[_Need]:
     for number, logged in enumerate(questions):
-        tree_question = question(logged.form)
-        if tree_question is None or (logged.leaf.filter is None and not logged.leaf.work.columns_after_filter):
+        tree_needs = requirements(logged.form)
+        if tree_needs is None or (logged.leaf.filter is None and not logged.leaf.work.columns_after_filter):
             continue
-        functions = frozenset(function for states in tree_question.work.states for function in states)
-        facts = [statistics.columns.get(name) for name in tree_question.columns]
+        functions = frozenset(function for states in tree_needs.work.states for function in states)
+        facts = [statistics.columns.get(name) for name in tree_needs.columns]
         if functions and all(column is not None and not column.multi_value for column in facts):
-            yield _Need(number, tree_question.columns, functions)
+            yield _Need(number, tree_needs.columns, functions)
 
 
 def _is_met(need: _Need, indexing: IndexingSpec) -> bool:

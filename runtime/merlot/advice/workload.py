@@ -18,7 +18,7 @@ from merlot.sql.query_options import with_nulls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedQuery:
+class NormalizedQuery:
     """Queries that differ only in their constants, as brokers logged them or a user wrote them down."""
 
     normal: str
@@ -69,7 +69,7 @@ class Workload:
 
 
 def workload(
-    log: Iterable[LoggedQuery], table: str, schema: TableSchema, now_ms: int, *, null_handling: bool = False
+    log: Iterable[NormalizedQuery], table: str, schema: TableSchema, now_ms: int, *, null_handling: bool = False
 ) -> Workload:
     """Plan the logged queries of a table. table: its raw name."""
     questions: list[Question] = []
@@ -88,7 +88,7 @@ def workload(
     return Workload(tuple(questions), tuple(unread))
 
 
-def _question(logged: LoggedQuery, text: str, leaf: Leaf, derived: frozenset[Computed]) -> Question:
+def _question(logged: NormalizedQuery, text: str, leaf: Leaf, derived: frozenset[Computed]) -> Question:
     """Return the question of one text, with its share of the totals of all texts."""
     share = 1 / len(logged.texts)
     each = logged.num_segments / logged.count if logged.count else 0.0

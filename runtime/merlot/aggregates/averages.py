@@ -19,7 +19,7 @@ from merlot.aggregates.function import (
     StateField,
     nothing,
 )
-from merlot.aggregates.one_row import OneAverage
+from merlot.aggregates.scalar_forms import ScalarAverage
 from merlot.aggregates.sketches import NO_PAIR, PAIR, SketchError
 from merlot.aggregates.stored import StoredStates, records, stored
 from merlot.aggregates.sums import rounded, sum_fields, sum_state
@@ -35,7 +35,7 @@ class Average(AggregationFunction):
     name = "avg"
     parameters = (AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
     is_light = True
-    one_row = OneAverage()
+    scalar_form = ScalarAverage()
     has_bytes = True
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:

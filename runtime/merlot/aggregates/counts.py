@@ -22,7 +22,7 @@ from merlot.aggregates.function import (
     chosen,
     grown,
 )
-from merlot.aggregates.one_row import OneCount
+from merlot.aggregates.scalar_forms import ScalarCount
 from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, SqlType
@@ -66,7 +66,7 @@ class Count(AggregationFunction):
     parameters = (AggregateParameter(name="x", takes=ANYTHING),)
     is_light = True
     counts_rows = True
-    one_row = OneCount()
+    scalar_form = ScalarCount()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG

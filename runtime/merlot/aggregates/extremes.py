@@ -24,7 +24,7 @@ from merlot.aggregates.function import (
     all_in_one,
     grown,
 )
-from merlot.aggregates.one_row import OneExtreme
+from merlot.aggregates.scalar_forms import ScalarExtreme
 from merlot.aggregates.text_extremes import TEXTS
 from merlot.kernels import aggregate as kernels
 from merlot.kernels.group import mark
@@ -119,7 +119,7 @@ class Extreme(AggregationFunction):
         self.name = name
         self.parameters = (AggregateParameter(name="x", takes=INTEGERS if is_long else NUMBERS | TEXTS),)
         self.is_light = not is_long
-        self.one_row = OneExtreme(is_min=is_min, is_long=is_long)
+        self.scalar_form = ScalarExtreme(is_min=is_min, is_long=is_long)
         self._is_min = is_min
         self._is_long = is_long
 

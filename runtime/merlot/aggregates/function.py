@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from merlot.aggregates.one_row import ScalarAggregate
+from merlot.aggregates.scalar_forms import ScalarAggregate
 from merlot.tree.nodes import Expr, Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
@@ -163,7 +163,7 @@ class AggregationFunction(ABC):
     parameters: tuple[AggregateParameter, ...]
     is_light: bool = False
     """True if a row costs a few nanoseconds, whatever its values."""
-    one_row: ScalarAggregate | None = None
+    scalar_form: ScalarAggregate | None = None
     """Fast path that computes a single row of plain numbers without null handling, if there is one."""
     has_bytes: bool = False
     """True if states have a form in bytes, and a BYTES argument holds such states instead of values."""

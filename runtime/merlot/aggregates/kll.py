@@ -26,7 +26,7 @@ from merlot.aggregates.function import (
     all_in_one,
     nothing,
 )
-from merlot.aggregates.kll_images import checked, in_order
+from merlot.aggregates.kll_images import checked, with_sorted_first_level
 from merlot.aggregates.moments import doubles
 from merlot.aggregates.percentiles import PERCENT, percent_problem
 from merlot.aggregates.stored import SketchFunction, StoredStates
@@ -92,7 +92,7 @@ class KllState(State):
     def columns(self, groups: Chosen) -> list[pa.Array]:
         self._take_in()
         sketches = [self._sketches.get(group) for group in groups.tolist()]
-        images = [b"" if sketch is None else in_order(sketch.serialize()) for sketch in sketches]
+        images = [b"" if sketch is None else with_sorted_first_level(sketch.serialize()) for sketch in sketches]
         return [pa.array(images, pa.binary())]
 
     def _take_in(self) -> None:

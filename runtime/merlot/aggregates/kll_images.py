@@ -36,7 +36,7 @@ def checked(stored: pa.Array) -> pa.Array:
     return stored
 
 
-def in_order(image: bytes) -> bytes:
+def with_sorted_first_level(image: bytes) -> bytes:
     """Return the same sketch with its lowest level sorted. The image of a sketch of few values then does not depend on
     the order in which they arrived."""
     if image[0] != _FULL:

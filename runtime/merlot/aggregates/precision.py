@@ -30,7 +30,7 @@ class SumPrecision(Sum):
         AggregateParameter(name="scale", takes=_WHOLE, is_constant=True, is_optional=True),
     )
     is_light = False
-    one_row = None
+    scalar_form = None
 
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         for name, least, number in zip(("precision", "scale"), (1, 0), constants, strict=False):

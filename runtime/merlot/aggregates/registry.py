@@ -29,7 +29,7 @@ from merlot.aggregates.id_set import IdSetFunction
 from merlot.aggregates.kll import PercentileKll, PercentileRawKll
 from merlot.aggregates.modes import DistinctSum, ModeFunction
 from merlot.aggregates.moments import MOMENTS
-from merlot.aggregates.of_lists import OfLists
+from merlot.aggregates.multi_value import MultiValueAggregate
 from merlot.aggregates.percentiles import PERCENT, Percentile
 from merlot.aggregates.precision import SumPrecision
 from merlot.aggregates.projections import Projection
@@ -121,7 +121,10 @@ _WITH_LISTS: Final = frozenset(
     | {"percentiletdigest", "percentilerawtdigest", "percentilekll", "percentilerawkll", "distinctcountbitmap"}
 )
 """Aggregates that have a …MV form."""
-FUNCTIONS: Final = (*_OF_VALUES, *(OfLists(function) for function in _OF_VALUES if function.name in _WITH_LISTS))
+FUNCTIONS: Final = (
+    *_OF_VALUES,
+    *(MultiValueAggregate(function) for function in _OF_VALUES if function.name in _WITH_LISTS),
+)
 
 _NUMBERED: Final = re.compile(r"(?P<name>[a-z]+)(?P<number>[0-9]{1,3})(?P<lists>(?:mv)?)")
 _BY_KEY: Final = {key: function for function in FUNCTIONS for key in (function.name, *function.aliases)}

@@ -34,7 +34,7 @@ from merlot.aggregates.function import (
     grown,
     nothing,
 )
-from merlot.aggregates.one_row import SUM_OVERFLOW, OneLongSum, OneSum, ScalarAggregate
+from merlot.aggregates.scalar_forms import SUM_OVERFLOW, ScalarAggregate, ScalarLongSum, ScalarSum
 from merlot.errors import CorruptionError
 from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
@@ -313,7 +313,7 @@ class Sum(AggregationFunction):
     name = "sum"
     parameters: tuple[AggregateParameter, ...] = (AggregateParameter(name="x"),)
     is_light = True
-    one_row: ScalarAggregate | None = OneSum()
+    scalar_form: ScalarAggregate | None = ScalarSum()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return DOUBLE
@@ -340,7 +340,7 @@ class SumOrZero(Sum):
     """SUM0: SUM that is 0 without values, with and without null handling."""
 
     name = "sum0"
-    one_row = None
+    scalar_form = None
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         return Vector(call.result, self._total(call.types[0], columns))
@@ -353,7 +353,7 @@ class SumLong(Sum):
     aliases = ("sumint",)
     parameters = (AggregateParameter(name="x", takes=INTEGERS),)
     is_light = False
-    one_row = OneLongSum()
+    scalar_form = ScalarLongSum()
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return LONG

@@ -40,7 +40,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import pinot_values
 from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
@@ -288,7 +288,7 @@ def _reduce(
 ) -> ResultRows | ResultColumns:
     tree, is_staged = plan.tree, plan.rewrites is not None
     assert tree is not None
-    taken_over = None if is_staged else one_row.answer(tree, partials)
+    taken_over = None if is_staged else scalar_aggregates.answer(tree, partials)
     if taken_over is not None:
         return ResultRows(*taken_over[:2], [taken_over[2]])
     with account.Working():

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock
-from merlot.sql.normalised import normalised
+from merlot.sql.normal_form import normal_form
 from merlot.values.periods import DAY_MS
 
 FOLD_S: Final = 0.2
@@ -169,7 +169,7 @@ def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Ite
     for query in pending:
         yield Form(
             table=query.table,
-            normal=normalised(query.sql),
+            normal=normal_form(query.sql),
             options=query.options,
             count=weight,
             time_ms=weight * query.time_ms,

@@ -33,7 +33,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
 from merlot.query.plan.nodes import refilter
 from merlot.query.plan.rewrite import rewritten
-from merlot.query.stages.engine import BATCH_ROWS, Engine, StageInterruptedError, relation_of
+from merlot.query.stages.engine import BATCH_ROWS, EngineRun, StageInterruptedError, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.key_filters import KeyFilter, estimated_rows, narrowed, worthwhile
 from merlot.tree.tree_json import where_to_json
@@ -163,7 +163,7 @@ class Stages:
         limits = [table.spec.limits for table in stages.bound.tables.values()]
         settings = self._settings
         memory_bytes = min(self._memory_bytes, account.TOTAL.query_bytes)
-        engine = Engine(
+        engine = EngineRun(
             EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
@@ -206,12 +206,12 @@ class _EngineRun:
     asked: Mapping[str, LeafAnswers]
     max_bytes: int
 
-    def run(self, engine: Engine) -> ResultTable:
+    def run(self, engine: EngineRun) -> ResultTable:
         """Compute the answer. Raise MerlotError."""
         with account.Working():
             return self._run(engine)
 
-    def _run(self, engine: Engine) -> ResultTable:
+    def _run(self, engine: EngineRun) -> ResultTable:
         results: dict[_LeafKey, ResultTable] = {}
         relations: dict[str, pa.Table] = {}
         num_bytes = 0
@@ -275,7 +275,7 @@ def _add_stats(answer: BrokerAnswer, asked: Mapping[str, TableAnswers]) -> None:
     answer.tables = tuple(sorted({leaf.table.raw_name for leaf in leaves}))
 
 
-async def ended(running: asyncio.Future[ResultTable], engine: Engine) -> None:
+async def ended(running: asyncio.Future[ResultTable], engine: EngineRun) -> None:
     """Interrupt a run until it has ended, even if the caller is cancelled meanwhile."""
     while not running.done():
         # More than once: DuckDB loses an interrupt that comes between two of its steps.

@@ -14,7 +14,7 @@ from merlot.query.stages.rewriting import substituted
 from merlot.tree.nodes import BoundQuery, Column, Expr, OrderKey
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     Named,
     Query,
@@ -167,7 +167,7 @@ class _PlanWriter:
         elif isinstance(relation, Scan):
             name = self._names.get(relation.id, relation.table)
             yield f"STAGE_LEAF(table:{relation.table}, relation:{name})", depth, relation.id
-        elif isinstance(relation, Derived):
+        elif isinstance(relation, DerivedTable):
             yield from self.query(relation.query, depth)
         elif isinstance(relation, Named):
             yield f"STAGE_OF_WITH(name:{self._names.get(relation.common, relation.common)})", depth, None

@@ -30,7 +30,7 @@ from merlot.cluster.records import TableRecord
 from merlot.cluster.segments import view
 from merlot.cluster.segments.boundary import BoundaryRule
 from merlot.cluster.segments.editions import partitioning_of
-from merlot.cluster.segments.halves import typed_names
+from merlot.cluster.segments.table_types import typed_names
 from merlot.cluster.segments.view import TableView
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
@@ -317,4 +317,4 @@ def _serve(
     )
     pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
     served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost)
-    return served, followed.passed
+    return served, followed.unrouted_views

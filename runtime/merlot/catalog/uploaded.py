@@ -25,7 +25,7 @@ _TAR = b"ustar"
 _TAR_AT = 257
 
 
-def take(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
+def accept_upload(path: Path, table: TableName, spec: TableSpec, store_uri: str) -> SegmentRecord:
     """Upload a file, and return the record to publish. Running it again is harmless.
 
     Raise InvalidInputError, before anything is uploaded, if the file is no segment or does not fit this table."""

@@ -16,11 +16,11 @@ from merlot.advice.change import edited, indexing_yaml
 from merlot.advice.choice import MIN_GAIN, Choice, Measured, Tried, choose, helped
 from merlot.advice.statistics import statistics
 from merlot.advice.trial import Trial, answers, sample_of
-from merlot.advice.workload import LoggedQuery, Question, workload
+from merlot.advice.workload import NormalizedQuery, Question, workload
 from merlot.broker.planning.options import parse as parse_options
 from merlot.catalog.transfer import check_room, fetch_segments
 from merlot.cli.backfiller import read_table
-from merlot.cli.client import NodeClient, path_of
+from merlot.cli.client import DemoClient, path_of
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural, size
 from merlot.cli.statements import is_blank, split
@@ -30,7 +30,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.spec import manifest
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.table import Table
-from merlot.sql.normalised import normalised
+from merlot.sql.normal_form import normal_form
 from merlot.store.deepstore import DeepStore
 
 MOST_QUESTIONS: Final = 60
@@ -43,7 +43,7 @@ MOST_CANDIDATES: Final = 24
 class AdviceRequest:
     """Options of a run of `merlot advise`."""
 
-    client: NodeClient
+    client: DemoClient
     table: str
     queries: Path | None = None
     brokers: tuple[str, ...] = ()
@@ -176,22 +176,22 @@ def _questions(order: AdviceRequest, table: Table) -> tuple[Question, ...]:
     return log_queries.questions[:MOST_QUESTIONS]
 
 
-def _written_down(path: Path) -> list[LoggedQuery]:
+def _written_down(path: Path) -> list[NormalizedQuery]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from None
     statements, rest = split(text)
     texts = [*statements, *([] if is_blank(rest) else [rest])]
-    return [LoggedQuery(normal=normalised(statement), texts=(statement.strip(),)) for statement in texts]
+    return [NormalizedQuery(normal=normal_form(statement), texts=(statement.strip(),)) for statement in texts]
 
 
-def brokers_log(order: AdviceRequest, table: Table) -> list[LoggedQuery]:
+def brokers_log(order: AdviceRequest, table: Table) -> list[NormalizedQuery]:
     """Return the merged query logs of all brokers, the longest total time first."""
-    merged: dict[tuple[str, str], LoggedQuery] = {}
+    merged: dict[tuple[str, str], NormalizedQuery] = {}
     for url in order.brokers or _broker_urls(order.client):
         try:
-            answer = NodeClient(url).get(path_of("debug", "queryLog", table.raw_name))
+            answer = DemoClient(url).get(path_of("debug", "queryLog", table.raw_name))
         except CommandError as error:
             order.warn(f"a broker's log is missing: {error}")
             continue
@@ -202,13 +202,13 @@ def brokers_log(order: AdviceRequest, table: Table) -> list[LoggedQuery]:
     return sorted(merged.values(), key=lambda query: -query.time_ms)
 
 
-def _broker_urls(client: NodeClient) -> list[str]:
+def _broker_urls(client: DemoClient) -> list[str]:
     brokers = [instance for instance in client.get("/instances")["details"] if instance["role"] == "BROKER"]
     return [f"http://{broker['hostName']}:{broker['port']}" for broker in brokers] or [client.url]
 
 
-def _logged(entry: Mapping[str, Any]) -> LoggedQuery:
-    return LoggedQuery(
+def _logged(entry: Mapping[str, Any]) -> NormalizedQuery:
+    return NormalizedQuery(
         normal=entry["query"],
         texts=tuple(entry["samples"]),
         options=parse_options(entry["options"]),
@@ -218,7 +218,7 @@ def _logged(entry: Mapping[str, Any]) -> LoggedQuery:
     )
 
 
-def _together(first: LoggedQuery, second: LoggedQuery) -> LoggedQuery:
+def _together(first: NormalizedQuery, second: NormalizedQuery) -> NormalizedQuery:
     return replace(
         first,
         texts=tuple(dict.fromkeys((*first.texts, *second.texts)))[: max(len(first.texts), len(second.texts))],

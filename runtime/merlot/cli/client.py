@@ -29,7 +29,7 @@ Url = Annotated[
 ]
 
 
-class NodeClient:
+class DemoClient:
     """Client of one node. A call that takes longer than `timeout_s` fails."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:

@@ -17,10 +17,10 @@ from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerConfig, ControllerRole
-from merlot.embedded.node import Node, NodeConfig
+from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
@@ -208,7 +208,7 @@ def serve(
             server=server_settings,
             broker=broker_settings,
         )
-        node = Node(config)
+        node = EmbeddedNode(config)
 
         async def start() -> str:
             await node.start()
@@ -274,7 +274,7 @@ def controller(
                 AllowedStreams(folders=AllowedFolders(_folders(stream_folders))),
             ),
         )
-        role.service.uploads.take = uploaded.take
+        role.service.uploads.take = uploaded.accept_upload
         role.service.recovery.read = recovered.read
 
         async def start() -> str:

@@ -87,7 +87,7 @@ def of_server(
         load_threads=load_threads,
         open_segments=open_segments,
         decoded_bytes=decoded_cache,
-        joined_bytes=joined_cache,
+        coalesced_bytes=joined_cache,
         consuming_bytes=consuming_memory,
     )
 

@@ -15,7 +15,7 @@ from merlot.cluster.instances import liveness
 from merlot.cluster.manifests import rollups, row_rules, tables, upserts
 from merlot.cluster.manifests.store import ApplyOutcome
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.controller.places import AllowedPlaces
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.entry_points import entry_points_named
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from merlot.cluster.consuming.found import check_topic, restore_state
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.stream_facts import check_topic, restore_state
 from merlot.cluster.lineage.replacements import list_entries, revert_replacement
 from merlot.cluster.losses import CatalogRecord, find_lost, forget_lost, store_id
 from merlot.cluster.manifests import tables

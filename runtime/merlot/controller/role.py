@@ -14,6 +14,7 @@ import merlot
 from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.catalog_store import CatalogStore
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig
 from merlot.controller.cleaning.trash import DeepStoreFiles
@@ -21,7 +22,6 @@ from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.http import api
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.controller.tuning import ControllerTuning
 from merlot.http.browsers import HOSTS, hosts_of

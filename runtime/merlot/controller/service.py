@@ -23,10 +23,10 @@ from merlot.cluster.segments.transaction import RemoveSegments, WriteContext, mu
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.apply import AppliedDocument, applier, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.placement.rebalance_service import Rebalancing
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.recovery import Recovery
 from merlot.controller.status.source import StatusAnswer, StatusSource
 from merlot.controller.streams import StreamService
@@ -35,8 +35,8 @@ from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoun
 from merlot.ids import InstanceId, TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.pinot import cluster_json, schema_json
+from merlot.pinot.by_table_type import names_by_table_type
 from merlot.pinot.cluster_json import Json
-from merlot.pinot.halves import names_by_half
 from merlot.pinot.reads import PinotReads
 from merlot.pinot.writes import PinotWrites
 from merlot.spec.manifest import ManifestProblem
@@ -162,7 +162,7 @@ class ControllerService:
 
     def segments(self, name: str, *, only_visible: bool = False) -> list[Json]:
         """Return names of segments by half. only_visible: without those that a replacement hides."""
-        return names_by_half(self.view(name), tables.spec_of(self.table(name)).spec, only_visible=only_visible)
+        return names_by_table_type(self.view(name), tables.spec_of(self.table(name)).spec, only_visible=only_visible)
 
     def segment_statuses(self, name: str, segment: str | None = None) -> Json:
         """Return segments' records, servers with their states, defaulted columns, and visibility to queries, by

@@ -7,7 +7,7 @@ from typing import Any
 
 from merlot.clock import Clock
 from merlot.cluster.backfill_record import BackfillRecord
-from merlot.cluster.consuming import backfills, found, partitions, transactions
+from merlot.cluster.consuming import backfills, partitions, stream_facts, transactions
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
 from merlot.cluster.manifests.tables import get_table, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
@@ -38,8 +38,8 @@ class StreamService:
         """Return every partition with its replicas; no partitions for a table without a stream."""
         table = self._table(name)
         view = self._view_of(name)
-        control = found.find_control(self._metastore, table)
-        stream = found.find_stream(self._metastore, table)
+        control = stream_facts.find_control(self._metastore, table)
+        stream = stream_facts.find_stream(self._metastore, table)
         progress = read_progress(self._metastore, table)
         lost = partitions.lost_ranges(view)
         now_ms = self._clock.now_ms()
@@ -98,7 +98,7 @@ class StreamService:
     def pause(self, name: str, *, paused: bool) -> Json:
         """Stop consuming once what was read is committed, or consume again."""
         table = self._with_stream(name)
-        record = found.set_paused(self._metastore, table, paused=paused, now_ms=self._clock.now_ms())
+        record = stream_facts.set_paused(self._metastore, table, paused=paused, now_ms=self._clock.now_ms())
         return {"isPaused": record.is_paused, "sinceMs": record.since_ms}
 
     def commit(self, name: str, numbers: Collection[int] | None = None) -> Json:
@@ -148,7 +148,7 @@ class StreamService:
                 raise InvalidInputError(f"no backfill is under way table={raw_name(table)}")
             if before.is_declared:
                 raise InvalidInputError("its UpsertConfig declares the backfill; change spec.backfill there")
-            return backfills.cancelled(before, now_ms) if cancelled else backfills.told_loaded(before, now_ms)
+            return backfills.cancelled(before, now_ms) if cancelled else backfills.mark_loaded(before, now_ms)
 
         return self._changed(table, finish)
 

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.segments.halves import OFFLINE, halves
 from merlot.cluster.segments.publish import PublishRequest
+from merlot.cluster.segments.table_types import OFFLINE, table_types
 from merlot.controller.access import ClusterAccess
 from merlot.errors import ConflictError, InvalidInputError
 from merlot.ids import TableName, raw_name
@@ -42,7 +42,7 @@ class Uploads:
         Raise ConflictError if there is a different one and `may_replace` is not set."""
         record = tables.get_table(self._access.metastore, name)
         spec = tables.spec_of(record).spec
-        if OFFLINE not in halves(spec):
+        if OFFLINE not in table_types(spec):
             raise InvalidInputError(f"a table of a stream alone takes rows of its stream only table={raw_name(name)}")
         store_uri = self._access.stores.uri_of(spec.deep_store_uri)
         if self.take is None or store_uri is None:

@@ -23,8 +23,8 @@ from merlot.broker.settings import BrokerSettings
 from merlot.broker.tuning import BrokerTuning
 from merlot.catalog import recovered, uploaded
 from merlot.clock import Clock, SystemClock
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http import api
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.controller.tuning import ControllerTuning
 from merlot.errors import UnavailableError
@@ -101,7 +101,7 @@ class NodeConfig:
         return self.deep_store or str(self.data_dir.resolve() / "deepstore")
 
 
-class Node:
+class EmbeddedNode:
     """Node whose roles start and stop on one event loop."""
 
     def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
@@ -193,7 +193,7 @@ class Node:
             places=AllowedPlaces(stores, AllowedStreams(folders=AllowedFolders(self._config.stream_folders))),
             clock=self._clock,
         )
-        role.service.uploads.take = uploaded.take
+        role.service.uploads.take = uploaded.accept_upload
         role.service.recovery.read = recovered.read
         self._exits.push_async_callback(role.stop)
         await role.start(served_port=self.port)

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any, Final
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import Apply, Family, text, whole
+from merlot.functions.function import Family, VectorFunction, text, whole
 from merlot.tree.types import BOOLEAN, STRING, SqlType
 from merlot.vectors.vector import Vector
 
@@ -65,7 +65,7 @@ def _ip_prefix(_type: SqlType, args: Sequence[Vector]) -> Any:
     return by_value(STRING, args, compute, "text is no IP address, or has fewer bits function=ipprefix")
 
 
-def _end(of: Callable[[Block], Any], name: str) -> Apply:
+def _end(of: Callable[[Block], Any], name: str) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         def compute(written: str) -> str | None:
             block = _block(written)

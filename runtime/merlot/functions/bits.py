@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from merlot.functions.function import Apply, Family, whole
+from merlot.functions.function import Family, VectorFunction, whole
 from merlot.tree.nodes import Expr
 from merlot.tree.types import INT, LONG, SqlType
 from merlot.vectors.vector import DTYPES, Vector
@@ -27,7 +27,7 @@ def _first(args: Sequence[Expr]) -> SqlType:
     return args[0].type
 
 
-def _of_two(operation: Callable[[Any, Any], Any]) -> Apply:
+def _of_two(operation: Callable[[Any, Any], Any]) -> VectorFunction:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         dtype = DTYPES[type_.base]
         return operation(np.asarray(args[0].data, dtype), np.asarray(args[1].data, dtype))

@@ -19,7 +19,7 @@ Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LocalTimes:
     """Local times. They are `cycles` times 400 years too late."""
 
     local: Longs
@@ -46,13 +46,13 @@ class Shown:
         return years if self.cycles is None else years - 400 * self.cycles
 
 
-def shown(millis: Longs, zone: str) -> Shown:
+def local_times(millis: Longs, zone: str) -> LocalTimes:
     """Return what the clocks of a time zone show at instants."""
     if zone == "UTC":
-        return Shown(millis, None)
+        return LocalTimes(millis, None)
     clock = zone_clock(zone)
     cycles = clock.cycles_off(millis)
-    return Shown(clock.local(millis + cycles * CYCLE_MS), cycles)
+    return LocalTimes(clock.local(millis + cycles * CYCLE_MS), cycles)
 
 
 def months_of(days: Longs) -> Longs:

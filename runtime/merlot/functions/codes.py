@@ -13,7 +13,7 @@ from urllib.parse import quote_plus, unquote_plus
 import pyarrow as pa
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import BINARY, Apply, Family, Parameter, text, whole, word
+from merlot.functions.function import BINARY, Family, Parameter, VectorFunction, text, whole, word
 from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
@@ -27,7 +27,7 @@ _CHARSETS: Final = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UT
 OF_BYTES: Final = Parameter(name="bytes", kind=BINARY)
 
 
-def each(compute: Callable[..., Any], failure: str = "") -> Apply:
+def each(compute: Callable[..., Any], failure: str = "") -> VectorFunction:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         return by_value(type_, args, compute, failure)
 

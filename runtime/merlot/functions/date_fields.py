@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from merlot.functions import calendar
-from merlot.functions.calendar import Longs, Shown
-from merlot.functions.function import Apply, Family, instant, word
+from merlot.functions.calendar import LocalTimes, Longs
+from merlot.functions.function import Family, VectorFunction, instant, word
 from merlot.functions.time_words import zone_name
 from merlot.functions.zones import CYCLE_MS, zone_clock
 from merlot.tree.nodes import Expr, Literal
@@ -20,17 +20,17 @@ from merlot.vectors.vector import Vector
 DATE_FIELDS: Final = Family("Fields of instants")
 
 
-def _of_days(field: Callable[[Longs], Longs]) -> Callable[[Shown], Longs]:
+def _of_days(field: Callable[[Longs], Longs]) -> Callable[[LocalTimes], Longs]:
     return lambda shown: field(shown.days)
 
 
-def _of_time(size: int, count: int) -> Callable[[Shown], Longs]:
+def _of_time(size: int, count: int) -> Callable[[LocalTimes], Longs]:
     return lambda shown: shown.of_day // size % count
 
 
-_FIELDS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Shown], Longs], int], ...]] = (
-    ("year", (), Shown.year, 2023),
-    ("yearofweek", ("yow",), Shown.week_year, 2023),
+_FIELDS: Final[tuple[tuple[str, tuple[str, ...], Callable[[LocalTimes], Longs], int], ...]] = (
+    ("year", (), LocalTimes.year, 2023),
+    ("yearofweek", ("yow",), LocalTimes.week_year, 2023),
     ("quarter", (), _of_days(calendar.quarter), 4),
     ("monthofyear", ("month",), _of_days(calendar.month), 11),
     ("weekofyear", ("week",), _of_days(calendar.week), 46),
@@ -48,10 +48,10 @@ FIELD_NAMES: Final = frozenset(key for name, aliases, _, _ in _FIELDS for key in
 """Names of fields that EXTRACT takes."""
 
 
-def _applied(field: Callable[[Shown], Longs]) -> Apply:
+def _applied(field: Callable[[LocalTimes], Longs]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         millis = np.asarray(args[0].data, np.int64)
-        shown = calendar.shown(np.atleast_1d(millis), args[1].data.as_py())
+        shown = calendar.local_times(np.atleast_1d(millis), args[1].data.as_py())
         return field(shown).astype(np.int32).reshape(millis.shape)
 
     return apply

@@ -14,7 +14,7 @@ from merlot.errors import InvalidInputError
 from merlot.functions import calendar
 from merlot.functions.arguments import as_whole
 from merlot.functions.by_value import by_value
-from merlot.functions.calendar import Longs, Shown, first_day, months_of
+from merlot.functions.calendar import LocalTimes, Longs, first_day, months_of
 from merlot.functions.date_texts import pattern_of, written
 from merlot.functions.epochs import epoch_count, epoch_millis, towards_zero
 from merlot.functions.function import Family, anything, instant, text, whole, word
@@ -127,7 +127,7 @@ def _to_date_time(_type: SqlType, args: Sequence[Vector]) -> Any:
     millis = np.asarray(args[0].data, np.int64)
     flat = np.atleast_1d(millis)
     zone = args[2].data.as_py()
-    texts = written(pattern_of(args[1].data.as_py()), flat, calendar.shown(flat, zone), zone)
+    texts = written(pattern_of(args[1].data.as_py()), flat, calendar.local_times(flat, zone), zone)
     return texts if millis.ndim else texts[0]
 
 
@@ -223,12 +223,12 @@ def _date_time_convert(_type: SqlType, args: Sequence[Vector]) -> Any:
     flat = np.atleast_1d(read.data)
     if isinstance(target, PatternFormat) or len(args) > 4:
         zone = args[4].data.as_py() if len(args) > 4 else str(getattr(target, "zone", "UTC"))
-        shown = calendar.shown(flat, zone)
-        truncated = Shown(_truncated(shown, size, unit), shown.cycles)
+        shown = calendar.local_times(flat, zone)
+        truncated = LocalTimes(_truncated(shown, size, unit), shown.cycles)
         if isinstance(target, PatternFormat):
             if str(target.zone) != zone:
                 flat = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
-                truncated = calendar.shown(flat, str(target.zone))
+                truncated = calendar.local_times(flat, str(target.zone))
             texts = written(target.pattern, flat, truncated, str(target.zone))
             return Attempt(texts if read.data.ndim else texts[0], read.failure)
         rounded = at_local(truncated.local, flat, zone, is_day=unit == "DAYS")
@@ -254,7 +254,7 @@ def millis_of(times: Vector, source: DateTimeFormat) -> Attempt:
     return Attempt(counts, None)
 
 
-def _truncated(shown: Shown, size: int, unit: str) -> Longs:
+def _truncated(shown: LocalTimes, size: int, unit: str) -> Longs:
     """Return the local times at which buckets of `size` units begin, counted from the start of the next longer unit.
     Units shorter than a millisecond change nothing, as in Pinot."""
     if unit == "DAYS":

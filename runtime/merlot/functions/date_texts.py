@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.functions import calendar
-from merlot.functions.calendar import Longs, Shown
+from merlot.functions.calendar import LocalTimes, Longs
 from merlot.functions.zones import CYCLE_MS, zone_clock
 from merlot.values.datetime_format import datetime_of
 from merlot.values.datetime_pattern import ERAS, HALVES, MONTHS, WEEKDAYS, DateTimePattern, Token, named, zone_name
@@ -22,11 +22,11 @@ _DENSE: Final = 100_000
 """Span of numbers below which a table spells them."""
 _LONGEST: Final = 32
 """Limit in bytes of the name of a month or a time zone."""
-_FIELDS: Final[dict[str, Callable[[Shown], Longs]]] = {
-    "y": Shown.year,
+_FIELDS: Final[dict[str, Callable[[LocalTimes], Longs]]] = {
+    "y": LocalTimes.year,
     "Y": lambda shown: np.abs(shown.year()),
     "C": lambda shown: np.abs(shown.year()) // 100,
-    "x": Shown.week_year,
+    "x": LocalTimes.week_year,
     "w": lambda shown: calendar.week(shown.days),
     "e": lambda shown: calendar.day_of_week(shown.days),
     "M": lambda shown: calendar.month(shown.days),
@@ -47,7 +47,7 @@ def pattern_of(text: str) -> DateTimePattern:
     return DateTimePattern.compile(text)
 
 
-def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) -> pa.Array:
+def written(pattern: DateTimePattern, millis: Longs, shown: LocalTimes, zone: str) -> pa.Array:
     """Return the texts of instants (n,). `shown` is what the clocks of the time zone show at them."""
     # Room for the parts of a text, and as much again for the joined texts.
     longest = sum([2 * max(_LONGEST, token.width, len(token.literal.encode())) for token in pattern.tokens])
@@ -56,7 +56,7 @@ def written(pattern: DateTimePattern, millis: Longs, shown: Shown, zone: str) ->
     return pc.binary_join_element_wise(*parts, "") if len(parts) > 1 else pa.array(parts[0])
 
 
-def _token(token: Token, millis: Longs, shown: Shown, zone: str) -> Any:
+def _token(token: Token, millis: Longs, shown: LocalTimes, zone: str) -> Any:
     match token.letter:
         case "":
             return pa.repeat(pa.scalar(token.literal), len(millis))
@@ -97,7 +97,7 @@ def _spelled(numbers: Longs, width: int, cut: int = 0) -> pa.Array:
     return pa.array([text[:cut].ljust(cut, "0") if cut else text for text in texts]).take(pa.array(places))
 
 
-def _offsets(millis: Longs, shown: Shown, *, with_colon: bool) -> pa.Array:
+def _offsets(millis: Longs, shown: LocalTimes, *, with_colon: bool) -> pa.Array:
     cycles = 0 if shown.cycles is None else shown.cycles * CYCLE_MS
     minutes, places = np.unique((shown.local - millis - cycles) // 60_000, return_inverse=True)
     texts = []

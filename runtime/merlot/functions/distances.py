@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.functions.function import NUMBERS, Apply, Family, Lists, Parameter
-from merlot.functions.lists import Values
+from merlot.functions.function import NUMBERS, Family, Lists, Parameter, VectorFunction
+from merlot.functions.lists import ListValues
 from merlot.tree.types import DOUBLE, INT, SqlType
 from merlot.vectors.vector import Attempt, Vector, failed
 
@@ -21,21 +21,21 @@ _A: Final = "JSONEXTRACTSCALAR('[3,4]', '$[*]', 'DOUBLE_ARRAY')"
 _B: Final = "JSONEXTRACTSCALAR('[0,8]', '$[*]', 'DOUBLE_ARRAY')"
 
 
-def _numbers(values: Values) -> Doubles:
+def _numbers(values: ListValues) -> Doubles:
     numbers: Doubles = values.flat.to_numpy(zero_copy_only=False).astype(np.float64)
     return numbers
 
 
-def _sums(numbers: Doubles, values: Values) -> Doubles:
+def _sums(numbers: Doubles, values: ListValues) -> Doubles:
     """Return the sum of each row's numbers."""
     return np.bincount(values.rows, numbers, len(values.lengths)).astype(np.float64, copy=False)
 
 
-def _between(name: str, measure: Callable[[Doubles, Doubles, Values], Doubles]) -> Apply:
+def _between(name: str, measure: Callable[[Doubles, Doubles, ListValues], Doubles]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         num_rows = max((len(arg.data) for arg in args if not arg.is_constant), default=1)
         is_constant = all(arg.is_constant for arg in args)
-        left, right = (Values.of(arg if is_constant else arg.spread(num_rows)) for arg in args)
+        left, right = (ListValues.of(arg if is_constant else arg.spread(num_rows)) for arg in args)
         is_lost = left.lengths != right.lengths
         if is_lost.any():
             # Rows of other lengths fail; the rest is measured without them.
@@ -47,7 +47,7 @@ def _between(name: str, measure: Callable[[Doubles, Doubles, Values], Doubles]) 
     return apply
 
 
-def _cosine(left: Doubles, right: Doubles, values: Values) -> Doubles:
+def _cosine(left: Doubles, right: Doubles, values: ListValues) -> Doubles:
     lengths = np.sqrt(_sums(left * left, values)) * np.sqrt(_sums(right * right, values))
     distances: Doubles = 1 - _sums(left * right, values) / lengths
     return distances
@@ -65,20 +65,24 @@ for _name, _aliases, _measure, _example in (
         aliases=_aliases,
         parameters=_TWO,
         result=DOUBLE,
-        lists=Lists.TAKEN,
+        lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}({_A}, {_B})": _example},
     )(_between(_name, _measure))
 
 
-@DISTANCES.strict("vectordims", parameters=_ONE, result=INT, lists=Lists.TAKEN, examples={f"VECTOR_DIMS({_A})": 2})
+@DISTANCES.strict(
+    "vectordims", parameters=_ONE, result=INT, lists=Lists.PASSED_WHOLE, examples={f"VECTOR_DIMS({_A})": 2}
+)
 def _dims(_type: SqlType, args: Sequence[Vector]) -> Any:
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     return values.answer(values.lengths.astype(np.int32))
 
 
-@DISTANCES.strict("vectornorm", parameters=_ONE, result=DOUBLE, lists=Lists.TAKEN, examples={f"VECTOR_NORM({_A})": 5.0})
+@DISTANCES.strict(
+    "vectornorm", parameters=_ONE, result=DOUBLE, lists=Lists.PASSED_WHOLE, examples={f"VECTOR_NORM({_A})": 5.0}
+)
 def _norm(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the square root of the sum of squares."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     numbers = _numbers(values)
     return values.answer(np.sqrt(_sums(numbers * numbers, values)))

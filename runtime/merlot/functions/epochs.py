@@ -13,7 +13,7 @@ import numpy as np
 from merlot.functions.arithmetic import constant_number
 from merlot.functions.calendar import Longs, first_day, months_of
 from merlot.functions.conversion import cast_to
-from merlot.functions.function import Apply, Binding, Family, instant, whole, word
+from merlot.functions.function import Binding, Family, VectorFunction, instant, whole, word
 from merlot.functions.time_words import TIME_UNITS, calendar_unit, one_of, time_unit
 from merlot.functions.truncation import FIXED_MS, scaled
 from merlot.tree.nodes import Call, Expr, Literal
@@ -44,11 +44,11 @@ def _rising(call: Call) -> Expr | None:
     return call.args[0] if bucket is not None and bucket > 0 else None
 
 
-def _counted(unit_ms: int) -> Apply:
+def _counted(unit_ms: int) -> VectorFunction:
     return lambda _type, args: towards_zero(_longs(args[0]), unit_ms)
 
 
-def _bucketed(unit_ms: int, *, is_count: bool) -> Apply:
+def _bucketed(unit_ms: int, *, is_count: bool) -> VectorFunction:
     """Return a function that counts buckets of units, or gives the unit at which each bucket begins."""
 
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
@@ -61,11 +61,11 @@ def _bucketed(unit_ms: int, *, is_count: bool) -> Apply:
     return apply
 
 
-def _back(unit_ms: int) -> Apply:
+def _back(unit_ms: int) -> VectorFunction:
     return lambda _type, args: scaled(_longs(args[0]), unit_ms)
 
 
-def _back_from_buckets(unit_ms: int) -> Apply:
+def _back_from_buckets(unit_ms: int) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         counts, sizes = _longs(args[0]), _longs(args[1])
         with np.errstate(over="ignore"):

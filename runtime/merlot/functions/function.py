@@ -19,7 +19,7 @@ from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
-Apply = Callable[[SqlType, Sequence[Vector]], Any]
+VectorFunction = Callable[[SqlType, Sequence[Vector]], Any]
 """Function from the result type and the arguments to the values: a numpy or Arrow array, a constant if the arguments
 are constants, or an `Attempt`."""
 Evaluate = Callable[[Expr, ColumnSource], Vector]
@@ -29,19 +29,19 @@ Bounds = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ArgumentKind:
     """Types that an argument may have, and what users call them."""
 
     words: str
     types: frozenset[TypeName]
 
 
-def _kind(words: str, *types: TypeName) -> Kind:
-    return Kind(words, frozenset(types))
+def _kind(words: str, *types: TypeName) -> ArgumentKind:
+    return ArgumentKind(words, frozenset(types))
 
 
 WHOLE: Final = _kind("whole numbers", TypeName.INT, TypeName.LONG)
-NUMBERS: Final = Kind(
+NUMBERS: Final = ArgumentKind(
     "numbers",
     WHOLE.types | {TypeName.FLOAT, TypeName.DOUBLE, TypeName.BIG_DECIMAL, TypeName.TIMESTAMP},
 )
@@ -50,7 +50,7 @@ TEXTS: Final = _kind("strings", TypeName.STRING, TypeName.JSON)
 BINARY: Final = _kind("bytes", TypeName.BYTES)
 INSTANTS: Final = _kind("a TIMESTAMP, LONG or INT", TypeName.TIMESTAMP, TypeName.LONG, TypeName.INT)
 CONDITIONS: Final = _kind("a condition", TypeName.BOOLEAN)
-ANYTHING: Final = Kind("values", frozenset(TypeName))
+ANYTHING: Final = ArgumentKind("values", frozenset(TypeName))
 """NULL counts as one of the values."""
 
 
@@ -60,7 +60,7 @@ class Lists(Enum):
     REFUSED = "refused"
     ANY_VALUE = "any value"
     """The function is a predicate: it is true where it is true of any value of its first argument."""
-    TAKEN = "taken whole"
+    PASSED_WHOLE = "taken whole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class Parameter:
     """Argument of a function. A constant argument is the same for all rows and known when the query is bound."""
 
     name: str
-    kind: Kind
+    kind: ArgumentKind
     is_constant: bool = False
     is_optional: bool = False
     repeats: bool = False
@@ -142,7 +142,7 @@ class ScalarFunction:
     parameters: tuple[Parameter, ...] = ()
     result: Result | None = None
     """Type of a call's result. An expression with a syntax of its own may have the type that binding gives it."""
-    apply: Apply | None = None
+    apply: VectorFunction | None = None
     lazy: Lazy | None = None
     rewrite: Rewrite | None = None
     complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None = None
@@ -236,10 +236,10 @@ class Family:
         self.title = title
         self.functions: list[ScalarFunction] = []
 
-    def strict(self, name: str, **traits: Unpack[Traits]) -> Callable[[Apply], Apply]:
+    def strict(self, name: str, **traits: Unpack[Traits]) -> Callable[[VectorFunction], VectorFunction]:
         """Add a function that is null where an argument is, by code over vectors."""
 
-        def add(apply: Apply) -> Apply:
+        def add(apply: VectorFunction) -> VectorFunction:
             self.functions.append(ScalarFunction(name=name, apply=apply, **traits))
             return apply
 

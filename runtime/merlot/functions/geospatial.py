@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from merlot.functions import geometry
 from merlot.functions.by_value import by_value
-from merlot.functions.function import BINARY, Apply, Family, Kind, Parameter, number, text
+from merlot.functions.function import BINARY, ArgumentKind, Family, Parameter, VectorFunction, number, text
 from merlot.functions.geometry import GEOGRAPHY, POINT, POINT_BYTES, POLYGON, Geometry
 from merlot.tree.types import BYTES, DOUBLE, INT, STRING, SqlType
 from merlot.values.types import TypeName
@@ -23,7 +23,7 @@ GEOSPATIAL: Final = Family("Geospatial")
 EARTH_RADIUS_M: Final = 6_371_010.0
 """Radius of the earth in Pinot."""
 _RECORD: Final = np.dtype([("kind", "u1"), ("x", ">f8"), ("y", ">f8")])
-_TRUTH: Final = Kind("true or false, or 1 or 0", frozenset({TypeName.BOOLEAN, TypeName.INT, TypeName.LONG}))
+_TRUTH: Final = ArgumentKind("true or false, or 1 or 0", frozenset({TypeName.BOOLEAN, TypeName.INT, TypeName.LONG}))
 _SHAPE: Final = Parameter(name="geometry", kind=BINARY)
 _OTHER: Final = Parameter(name="other", kind=BINARY)
 _UNREAD: Final = "is of a point or polygon, in Pinot's bytes, alone"
@@ -107,7 +107,7 @@ def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDAr
     return records["x"].astype(np.float64), records["y"].astype(np.float64), records["kind"], ~is_point
 
 
-def _of(name: str, compute: Callable[..., Any]) -> Apply:
+def _of(name: str, compute: Callable[..., Any]) -> VectorFunction:
     """Return a function that applies `compute` to the geometries in bytes; a geometry that is not supported fails."""
 
     def of_bytes(*stored: bytes) -> Any:
@@ -117,7 +117,7 @@ def _of(name: str, compute: Callable[..., Any]) -> Apply:
     return lambda type_, args: by_value(type_, args, of_bytes, f"{name} {_UNREAD}")
 
 
-def _made(name: str, *, is_geography: bool, is_polygon: bool = False) -> Apply:
+def _made(name: str, *, is_geography: bool, is_polygon: bool = False) -> VectorFunction:
     def of_text(written: str) -> bytes | None:
         shape = geometry.from_text(written, is_geography=is_geography)
         return None if shape is None or (is_polygon and shape.is_point) else geometry.write(shape)

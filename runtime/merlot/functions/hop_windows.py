@@ -90,5 +90,5 @@ def _windows(_type: SqlType, args: Sequence[Vector]) -> Any:
 def _as_format(millis: Longs, target: Any) -> pa.Array:
     if isinstance(target, PatternFormat):
         zone = str(target.zone)
-        return written(target.pattern, millis, calendar.shown(millis, zone), zone)
+        return written(target.pattern, millis, calendar.local_times(millis, zone), zone)
     return pa.array(counted(millis, target), pa.int64())

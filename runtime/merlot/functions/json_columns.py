@@ -159,11 +159,11 @@ def matches(wanted: JsonFilter, texts: pa.Array) -> NDArray[np.bool_] | None:
 
 def _mask(condition: json_filter.Condition, texts: pa.Array, unsure: list[NDArray[np.int64]]) -> Any:
     """Return for which texts a condition holds, except for those in `unsure`; None if its paths go through lists."""
-    if isinstance(condition, json_filter.Every | json_filter.Either):
+    if isinstance(condition, json_filter.JsonAnd | json_filter.JsonOr):
         masks = [_mask(part, texts, unsure) for part in condition.parts]
         if any(mask is None for mask in masks):
             return None
-        return (np.logical_and if isinstance(condition, json_filter.Every) else np.logical_or).reduce(masks)
+        return (np.logical_and if isinstance(condition, json_filter.JsonAnd) else np.logical_or).reduce(masks)
     names = [step for step in condition.path if isinstance(step, str)]
     if len(names) < len(condition.path):
         return None

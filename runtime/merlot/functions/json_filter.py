@@ -65,16 +65,16 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class JsonAnd:
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class JsonOr:
     parts: tuple[Condition, ...]
 
 
-Condition = Among | Within | Exists | Every | Either
+Condition = Among | Within | Exists | JsonAnd | JsonOr
 
 
 class JsonFilter(NamedTuple):
@@ -109,7 +109,7 @@ def holds(wanted: JsonFilter, text: str) -> bool:
 def _elements(condition: Condition, value: Any) -> Iterator[Element]:
     """Yield the list elements for which a condition holds; an empty one if it holds for any."""
     match condition:
-        case Every(parts):
+        case JsonAnd(parts):
             combinations: list[Element] = [{}]
             for part in parts:
                 more = list(_elements(part, value))
@@ -117,7 +117,7 @@ def _elements(condition: Condition, value: Any) -> Iterator[Element]:
                     raise LimitExceededError(f"json_match combines too many elements limit={MAX_COMBINATIONS}")
                 combinations = [{**left, **other} for left in combinations for other in more if _agree(left, other)]
             yield from combinations
-        case Either(parts):
+        case JsonOr(parts):
             for part in parts:
                 yield from _elements(part, value)
         case _:
@@ -157,7 +157,7 @@ def fits(condition: Among | Within | Exists, scalar: Any) -> bool:
             return True
         case Among(texts=texts, is_other=is_other):
             return (scalar_text(scalar) in texts) != is_other
-    return lies_within(condition, scalar_text(scalar))
+    return is_within(condition, scalar_text(scalar))
 
 
 def is_of_numbers(condition: Within) -> bool:
@@ -165,7 +165,7 @@ def is_of_numbers(condition: Within) -> bool:
     return any(isinstance(bound, Decimal) for bound in (condition.low, condition.high))
 
 
-def lies_within(condition: Within, text: str) -> bool:
+def is_within(condition: Within, text: str) -> bool:
     """Return True if a scalar's text lies within bounds."""
     value = number_of(text) if is_of_numbers(condition) else text
     low, high = condition.low, condition.high
@@ -237,13 +237,13 @@ class _FilterParser:
         parts = [self._every(depth)]
         while self._took("OR"):
             parts.append(self._every(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else JsonOr(tuple(parts))
 
     def _every(self, depth: int) -> Condition:
         parts = [self._one(depth)]
         while self._took("AND"):
             parts.append(self._one(depth))
-        return parts[0] if len(parts) == 1 else Every(tuple(parts))
+        return parts[0] if len(parts) == 1 else JsonAnd(tuple(parts))
 
     def _one(self, depth: int) -> Condition:
         if self._took("("):

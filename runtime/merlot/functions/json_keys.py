@@ -10,7 +10,7 @@ from typing import Any, Final
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, text, word
 from merlot.functions.json_columns import at_path, read_json
-from merlot.functions.json_path import ABSENT, JsonPath, Node, parse_path
+from merlot.functions.json_path import ABSENT, JsonNode, JsonPath, parse_path
 from merlot.functions.json_text import path_checked
 from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
@@ -114,9 +114,9 @@ def _extract_key(_type: SqlType, args: Sequence[Vector]) -> Any:
     return by_value(_STRINGS, args[:1], compute)
 
 
-def _every(document: Any, max_depth: int) -> Iterable[Node]:
+def _every(document: Any, max_depth: int) -> Iterable[JsonNode]:
     """Yield each value below the root, nested values after the value that holds them."""
-    pending = [(node, 1) for node in Node(document).children()][::-1]
+    pending = [(node, 1) for node in JsonNode(document).children()][::-1]
     while pending:
         node, depth = pending.pop()
         yield node

@@ -36,16 +36,16 @@ Trail = tuple[Any, str | int] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """Value of a document, and where it lies."""
 
     value: Any
     trail: Trail = None
 
-    def below(self, key: str | int) -> Node:
-        return Node(self.value[key], (self.trail, key))
+    def below(self, key: str | int) -> JsonNode:
+        return JsonNode(self.value[key], (self.trail, key))
 
-    def children(self) -> Iterator[Node]:
+    def children(self) -> Iterator[JsonNode]:
         if isinstance(self.value, dict | list):
             keys: Iterable[Any] = self.value if isinstance(self.value, dict) else range(len(self.value))
             yield from map(self.below, keys)
@@ -68,7 +68,7 @@ class Step(Protocol):
         """True if the step finds one value at most."""
         ...
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]: ...
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class _Names:
     def is_definite(self) -> bool:
         return len(self.names) == 1
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         if isinstance(node.value, dict):
             yield from (node.below(name) for name in self.names if name in node.value)
 
@@ -91,9 +91,9 @@ class _Picked:
     names: tuple[str, ...]
     is_definite: bool = True
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         if isinstance(node.value, dict):
-            yield Node({name: node.value[name] for name in self.names if name in node.value}, node.trail)
+            yield JsonNode({name: node.value[name] for name in self.names if name in node.value}, node.trail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Places:
     def is_definite(self) -> bool:
         return len(self.places) == 1
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         if isinstance(node.value, list):
             length = len(node.value)
             yield from (node.below(place % length) for place in self.places if -length <= place < length)
@@ -116,7 +116,7 @@ class _Slice:
     stop: int | None
     is_definite: bool = False
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         if isinstance(node.value, list):
             yield from map(node.below, range(len(node.value))[self.start : self.stop])
 
@@ -125,7 +125,7 @@ class _Slice:
 class _Every:
     is_definite: bool = False
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         yield from node.children()
 
 
@@ -136,7 +136,7 @@ class _Matching:
     condition: Condition
     is_definite: bool = False
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         candidates = [node] if isinstance(node.value, dict) else node.children()
         yield from (candidate for candidate in candidates if self.condition(candidate.value, root))
 
@@ -148,7 +148,7 @@ class _Descent:
     inner: Step
     is_definite: bool = False
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         pending = [node]
         while pending:
             current = pending.pop()
@@ -162,9 +162,9 @@ class _Descent:
 class _Length:
     is_definite: bool = True
 
-    def apply(self, node: Node, root: Any) -> Iterator[Node]:
+    def apply(self, node: JsonNode, root: Any) -> Iterator[JsonNode]:
         if isinstance(node.value, dict | list | str):
-            yield Node(len(node.value), node.trail)
+            yield JsonNode(len(node.value), node.trail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ class JsonPath:
         rest = self.steps[len(keys) :]
         return ([], self) if any(_asks_for_root(step) for step in rest) else (keys, JsonPath(rest))
 
-    def nodes(self, document: Any) -> list[Node]:
+    def nodes(self, document: Any) -> list[JsonNode]:
         """Return all nodes that the path finds."""
-        nodes = [Node(document)]
+        nodes = [JsonNode(document)]
         for step in self.steps:
             nodes = [child for node in nodes for child in step.apply(node, document)]
         return nodes

@@ -12,8 +12,19 @@ from numpy.typing import NDArray
 
 from merlot.functions import sizes
 from merlot.functions.conversion import cast_to, common_type
-from merlot.functions.function import NUMBERS, WHOLE, Apply, Family, Kind, Lists, Parameter, anything, constant, number
-from merlot.functions.lists import LIST, TWO_LISTS, Values, is_in, joined, of_element_type, of_one_type, typed_names
+from merlot.functions.function import (
+    NUMBERS,
+    WHOLE,
+    ArgumentKind,
+    Family,
+    Lists,
+    Parameter,
+    VectorFunction,
+    anything,
+    constant,
+    number,
+)
+from merlot.functions.lists import LIST, TWO_LISTS, ListValues, is_in, joined, of_element_type, of_one_type, typed_names
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr
 from merlot.tree.types import BOOLEAN, DOUBLE, FLOAT, INT, LONG, SqlType
@@ -43,7 +54,7 @@ def _fitted(function: str) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
     return complete
 
 
-def _pushed(*, is_front: bool) -> Apply:
+def _pushed(*, is_front: bool) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         single = _of_one(args[1], args[0])
         values = joined((single, args[0]) if is_front else (args[0], single))
@@ -55,7 +66,7 @@ def _pushed(*, is_front: bool) -> Apply:
 def _of_one(value: Vector, like: Vector) -> Vector:
     """Return lists of a single value each, of the type of other lists."""
     num_rows = 1 if value.is_constant else len(value.data)
-    values = Vector(value.type, value.data).to_arrow(num_rows).cast(Values.of(like).flat.type)
+    values = Vector(value.type, value.data).to_arrow(num_rows).cast(ListValues.of(like).flat.type)
     lists = pa.ListArray.from_arrays(pa.array(np.arange(num_rows + 1, dtype=np.int32)), values)
     return Vector(like.type, lists[0] if value.is_constant else lists)
 
@@ -69,7 +80,7 @@ for _name, _is_front, _example in (
         aliases=typed_names(_name),
         parameters=(LIST, anything("value")),
         result=_same,
-        lists=Lists.TAKEN,
+        lists=Lists.PASSED_WHOLE,
         complete=_fitted(_name),
         most_bytes=sizes.together,
         examples={f"{_name.upper()}STRING(SPLIT('a,b', ','), 'c')": _example},
@@ -81,15 +92,15 @@ for _name, _is_front, _example in (
     aliases=typed_names("arrayindexesof"),
     parameters=(LIST, constant("value")),
     result=_PLACES,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_element_type("arrayindexesof"),
     examples={"ARRAYINDEXESOFSTRING(SPLIT('a,b,a', ','), 'a')": [0, 2]},
 )
 def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return every place of a value in each list, counted from 0."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     matches = np.flatnonzero(is_in(values, args[1:]))
-    places = Values(pa.array(values.places.astype(np.int32)), values.offsets, values.is_constant)
+    places = ListValues(pa.array(values.places.astype(np.int32)), values.offsets, values.is_constant)
     return places.chosen(matches)
 
 
@@ -97,7 +108,7 @@ def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
     "arraysoverlap",
     parameters=TWO_LISTS,
     result=BOOLEAN,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_one_type,
     examples={
         "ARRAYS_OVERLAP(SPLIT('a,b', ','), SPLIT('b,c', ','))": True,
@@ -106,7 +117,7 @@ def _indexes_of(_type: SqlType, args: Sequence[Vector]) -> Any:
 )
 def _overlap(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return True for rows whose lists have a value in common."""
-    first = Values.of(args[0])
+    first = ListValues.of(args[0])
     both = joined(args)
     rows = len(both.offsets) - 1
     lengths = np.broadcast_to(first.lengths, rows)
@@ -120,7 +131,7 @@ def _overlap(_type: SqlType, args: Sequence[Vector]) -> Any:
 @LIST_MAKING.rewriting(
     "arraytomv",
     parameters=(LIST,),
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     examples={"ARRAY_TO_MV(SPLIT('a,b', ','))": ["a", "b"]},
 )
 def _to_mv(_binding: Any, args: tuple[Expr, ...]) -> Expr:
@@ -167,7 +178,7 @@ def _widest(args: Sequence[Expr]) -> SqlType:
     return SqlType(TypeName.LONG if bases <= WHOLE.types else TypeName.DOUBLE, is_array=True)
 
 
-def _step(kind: Kind) -> tuple[Parameter, ...]:
+def _step(kind: ArgumentKind) -> tuple[Parameter, ...]:
     return tuple(Parameter(name=name, kind=kind, is_optional=name == "step") for name in ("start", "end", "step"))
 
 

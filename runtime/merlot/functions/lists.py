@@ -20,10 +20,10 @@ from merlot.functions.function import (
     ANYTHING,
     NUMBERS,
     TEXTS,
-    Apply,
     Family,
     Lists,
     Parameter,
+    VectorFunction,
     constant,
     whole,
     word,
@@ -44,7 +44,7 @@ _TYPES: Final = ("int", "long", "float", "double", "string")
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ListValues:
     """Values of all rows, and where those of each row begin (n + 1,)."""
 
     flat: pa.Array
@@ -52,7 +52,7 @@ class Values:
     is_constant: bool
 
     @classmethod
-    def of(cls, vector: Vector) -> Values:
+    def of(cls, vector: Vector) -> ListValues:
         lists = pa.repeat(vector.data, 1) if vector.is_constant else vector.data
         offsets = lists.offsets.to_numpy().astype(np.int64)
         return cls(lists.flatten(), offsets - offsets[0], vector.is_constant)
@@ -77,11 +77,11 @@ class Values:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         return self.answer(pa.ListArray.from_arrays(pa.array(offsets), self.flat.take(pa.array(values))))
 
-    def without(self, rows: NDArray[np.bool_]) -> Values:
+    def without(self, rows: NDArray[np.bool_]) -> ListValues:
         """Return the same values without those of some rows, which become empty."""
         counts = np.where(rows, 0, self.lengths)
         remaining = self.flat.filter(pa.array(~np.repeat(rows, self.lengths)))
-        return Values(remaining, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
+        return ListValues(remaining, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
 
     def answer(self, per_row: Any) -> Any:
         """Return a result per row; the only one if the lists are a constant."""
@@ -156,18 +156,18 @@ def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
     aliases=("cardinality",),
     parameters=(LIST,),
     result=INT,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     examples={"ARRAY_LENGTH(SPLIT('a,b,c', ','))": 3},
 )
 def _length(_type: SqlType, args: Sequence[Vector]) -> Any:
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     return values.answer(values.lengths.astype(np.int32))
 
 
-def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[Values], NDArray[Any]]:
+def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[ListValues], NDArray[Any]]:
     """Return a function that reduces the numbers of each row by a ufunc; a row without values gives the identity."""
 
-    def reduce(values: Values) -> NDArray[Any]:
+    def reduce(values: ListValues) -> NDArray[Any]:
         numbers = values.flat.to_numpy(zero_copy_only=False).astype(dtype)
         out = np.full(len(values.offsets) - 1, identity, dtype)
         is_some = values.lengths > 0
@@ -178,13 +178,13 @@ def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[Values], ND
     return reduce
 
 
-def _extreme(operation: Any) -> Apply:
+def _extreme(operation: Any) -> VectorFunction:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
-        values = Values.of(args[0])
+        values = ListValues.of(args[0])
         ordered = pc.rank(values.flat, tiebreaker="first").to_numpy() - 1 if len(values.flat) else np.zeros(0, np.int64)
         by_rank = np.zeros(len(ordered), np.int64)
         by_rank[ordered] = np.arange(len(ordered))
-        best = _reduced(operation, np.int64, 0)(Values(pa.array(ordered.astype(np.int64)), values.offsets, False))
+        best = _reduced(operation, np.int64, 0)(ListValues(pa.array(ordered.astype(np.int64)), values.offsets, False))
         is_none = values.lengths == 0
         taken = values.flat.take(pa.array(by_rank[best] if len(by_rank) else best[:0])) if len(by_rank) else None
         return _filled(type_, values, taken, is_none)
@@ -192,7 +192,7 @@ def _extreme(operation: Any) -> Apply:
     return apply
 
 
-def _filled(type_: SqlType, values: Values, taken: pa.Array | None, is_none: NDArray[np.bool_]) -> Any:
+def _filled(type_: SqlType, values: ListValues, taken: pa.Array | None, is_none: NDArray[np.bool_]) -> Any:
     """Return the values, with Pinot's placeholder where there is none."""
     nothing = pa.scalar(PLACEHOLDERS[type_.base], arrow_type(type_))
     if taken is None:
@@ -208,14 +208,14 @@ for _name, _ufunc, _example in (("arraymin", np.minimum, "a"), ("arraymax", np.m
         _name,
         parameters=(LIST,),
         result=_element,
-        lists=Lists.TAKEN,
+        lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}(SPLIT('b,a,c', ','))": _example},
     )(_extreme(_ufunc))
 
 
-def _summed(dtype: Any, *, is_average: bool = False) -> Apply:
+def _summed(dtype: Any, *, is_average: bool = False) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
-        values = Values.of(args[0])
+        values = ListValues.of(args[0])
         sums = _reduced(np.add, dtype, 0)(values)
         with np.errstate(all="ignore"):
             return values.answer(sums / values.lengths if is_average else sums)
@@ -224,7 +224,7 @@ def _summed(dtype: Any, *, is_average: bool = False) -> Apply:
 
 
 def _summed_int(_type: SqlType, args: Sequence[Vector]) -> Any:
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     sums = _reduced(np.add, np.int64, 0)(values)
     lost = (sums < -(2**31)) | (sums >= 2**31)
     return Attempt(
@@ -243,12 +243,12 @@ for _name, _result, _apply, _sum in (
         _name,
         parameters=(_NUMBERS,),
         result=_result,
-        lists=Lists.TAKEN,
+        lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}({_LENGTHS})": _sum},
     )(_apply)
 
 
-def is_in(values: Values, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
+def is_in(values: ListValues, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
     members = pa.array([_scalar(value) for value in wanted], values.flat.type)
     is_member: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
     return is_member
@@ -262,13 +262,13 @@ def _scalar(value: Vector) -> Any:
     "valuein",
     parameters=(LIST, constant("value", repeats=True)),
     result=_same,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_element_type("valuein"),
     examples={"VALUE_IN(SPLIT('a,b,c', ','), 'c', 'a')": ["a", "c"]},
 )
 def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the values that are among the constants."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     return values.chosen(np.flatnonzero(is_in(values, args[1:])))
 
 
@@ -277,7 +277,7 @@ def _value_in(_type: SqlType, args: Sequence[Vector]) -> Any:
     aliases=typed_names("arraycontains"),
     parameters=(LIST, constant("value")),
     result=BOOLEAN,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_element_type("arraycontains"),
     examples={"ARRAYCONTAINSSTRING(SPLIT('a,b', ','), 'b')": True},
 )
@@ -290,7 +290,7 @@ def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
     aliases=typed_names("arrayindexof"),
     parameters=(LIST, constant("value")),
     result=INT,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_element_type("arrayindexof"),
     examples={"ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'b')": 1, "ARRAYINDEXOFSTRING(SPLIT('a,b', ','), 'c')": -1},
 )
@@ -301,30 +301,30 @@ def _index_of(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def first_place(args: Sequence[Vector]) -> Any:
     """Return the first place of the constant in each list, counted from 0; -1 if it is not there."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     matches = np.flatnonzero(is_in(values, args[1:]))[::-1]
     places = np.full(len(values.offsets) - 1, -1, np.int32)
     places[values.rows[matches]] = values.places[matches]
     return values.answer(places)
 
 
-def _reordered(order: Callable[[Values], Places]) -> Apply:
+def _reordered(order: Callable[[ListValues], Places]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
-        values = Values.of(args[0])
+        values = ListValues.of(args[0])
         return values.chosen(order(values))
 
     return apply
 
 
-def _sorted(values: Values) -> Places:
+def _sorted(values: ListValues) -> Places:
     return np.lexsort((pc.rank(values.flat, tiebreaker="dense").to_numpy(), values.rows)) if len(values.flat) else _NONE
 
 
-def _reversed(values: Values) -> Places:
+def _reversed(values: ListValues) -> Places:
     return np.repeat(values.offsets[:-1] + values.offsets[1:] - 1, values.lengths) - np.arange(len(values.flat))
 
 
-def _distinct(values: Values) -> Places:
+def _distinct(values: ListValues) -> Places:
     encoded = pc.dictionary_encode(values.flat, null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return np.sort(np.unique(values.rows * max(len(encoded.dictionary), 1) + codes, return_index=True)[1])
@@ -341,7 +341,7 @@ for _name, _order, _ordered in (
         aliases=typed_names(_name),
         parameters=(LIST,),
         result=_same,
-        lists=Lists.TAKEN,
+        lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}STRING(SPLIT('b,b,a', ','))": _ordered},
     )(_reordered(_order))
 
@@ -351,12 +351,12 @@ for _name, _order, _ordered in (
     aliases=typed_names("arrayslice"),
     parameters=(LIST, Parameter(name="start", kind=whole().kind), Parameter(name="end", kind=whole().kind)),
     result=_same,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     examples={"ARRAYSLICESTRING(SPLIT('a,b,c', ','), 1, 3)": ["b", "c"]},
 )
 def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the values of places [start, end), counted from 0."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     start, end = (np.broadcast_to(arg.data, len(values.offsets) - 1)[values.rows] for arg in args[1:])
     return values.chosen(np.flatnonzero((values.places >= start) & (values.places < end)))
 
@@ -366,19 +366,19 @@ def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     aliases=typed_names("arrayremove"),
     parameters=(LIST, constant("value")),
     result=_same,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_element_type("arrayremove"),
     examples={"ARRAYREMOVESTRING(SPLIT('a,b,a', ','), 'a')": ["b", "a"]},
 )
 def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the list without the first value that is equal."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     first = np.atleast_1d(first_place(args))[values.rows]
     return values.chosen(np.flatnonzero(values.places != first))
 
 
-def joined(args: Sequence[Vector]) -> Values:
-    both = [Values.of(arg) for arg in args]
+def joined(args: Sequence[Vector]) -> ListValues:
+    both = [ListValues.of(arg) for arg in args]
     num_rows = max(len(values.offsets) for values in both) - 1
     flats, rows = [], []
     for values in both:
@@ -388,7 +388,7 @@ def joined(args: Sequence[Vector]) -> Values:
     order = np.argsort(np.concatenate(rows), kind="stable")
     counts = np.bincount(np.concatenate(rows), minlength=num_rows)
     flat = pa.concat_arrays([part.cast(flats[0].type) for part in flats]).take(pa.array(order))
-    return Values(flat, np.concatenate([[0], np.cumsum(counts)]), all(values.is_constant for values in both))
+    return ListValues(flat, np.concatenate([[0], np.cumsum(counts)]), all(values.is_constant for values in both))
 
 
 def of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -405,7 +405,7 @@ TWO_LISTS: Final = (LIST, Parameter(name="other", kind=ANYTHING, is_list=True))
     aliases=typed_names("arrayconcat"),
     parameters=TWO_LISTS,
     result=_same,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_one_type,
     most_bytes=sizes.together,
     examples={"ARRAYCONCATSTRING(SPLIT('a,b', ','), SPLIT('b', ','))": ["a", "b", "b"]},
@@ -420,7 +420,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     aliases=typed_names("arrayunion"),
     parameters=TWO_LISTS,
     result=_same,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     complete=of_one_type,
     most_bytes=sizes.together,
     examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
@@ -436,7 +436,7 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
     aliases=typed_names("arrayelementat"),
     parameters=(LIST, whole("place")),
     result=_element,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     examples={"ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 2)": "b", "ARRAYELEMENTATSTRING(SPLIT('a,b', ','), 3)": ""},
 )
 def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
@@ -444,10 +444,10 @@ def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
     lists, places = args
     if lists.is_constant and not places.is_constant:
         lists = lists.spread(len(places.data))
-    return element_at(type_, Values.of(lists), np.asarray(places.data, np.int64) - 1)
+    return element_at(type_, ListValues.of(lists), np.asarray(places.data, np.int64) - 1)
 
 
-def element_at(type_: SqlType, values: Values, places: Any) -> Any:
+def element_at(type_: SqlType, values: ListValues, places: Any) -> Any:
     is_none = (places < 0) | (places >= values.lengths)
     taken = values.flat.take(pa.array(np.where(is_none, 0, values.offsets[:-1] + places))) if len(values.flat) else None
     return _filled(type_, values, taken, np.broadcast_to(is_none, values.lengths.shape))
@@ -462,7 +462,7 @@ def _most_joined(args: Sequence[Vector]) -> int:
     "arraytostring",
     parameters=(_TEXTS, word("separator"), word("of nulls", is_optional=True)),
     result=STRING,
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     most_bytes=_most_joined,
     examples={
         "ARRAYTOSTRING(SPLIT('a,b', ','), '-')": "a-b",
@@ -472,7 +472,7 @@ def _most_joined(args: Sequence[Vector]) -> int:
 def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Join values to a text. If there is a text for nulls, it replaces 'null' too, and an empty list gives 'null', as
     in Pinot."""
-    values = Values.of(args[0])
+    values = ListValues.of(args[0])
     flat = values.flat
     if len(args) > 2:
         flat = pc.if_else(pc.equal(flat, "null"), args[2].data.as_py(), flat)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.functions.function import ANYTHING, Evaluate, Family, Lists, Parameter, constant
-from merlot.functions.lists import LIST, Values, first_place, of_element_type
+from merlot.functions.lists import LIST, ListValues, first_place, of_element_type
 from merlot.functions.source import ColumnSource
 from merlot.tree.nodes import Call
 from merlot.tree.types import SqlType
@@ -22,7 +22,7 @@ _UNEQUAL: Final = "keys and values differ in number function=mapvalue"
     "mapvalue",
     parameters=(LIST, constant("key"), Parameter(name="values", kind=ANYTHING, is_list=True)),
     result=lambda args: SqlType(args[2].type.base),
-    lists=Lists.TAKEN,
+    lists=Lists.PASSED_WHOLE,
     sees_nulls=True,
     complete=lambda args: (*of_element_type("mapvalue")(args[:2]), args[2]),
     examples={"MAP_VALUE(SPLIT('a,b', ','), 'b', SPLIT('x,y', ','))": "y"},
@@ -32,8 +32,8 @@ def _map_value(call: Call, source: ColumnSource, evaluate: Evaluate) -> Vector:
     row whose lists differ in length fails."""
     keys, values = (evaluate(call.args[place], source).spread(source.num_rows) for place in (0, 2))
     places = first_place([keys, evaluate(call.args[1], source)]).astype(np.int64)
-    lists = Values.of(values)
-    is_lost = Values.of(keys).lengths != lists.lengths
+    lists = ListValues.of(values)
+    is_lost = ListValues.of(keys).lengths != lists.lengths
     taken = pa.array(lists.offsets[:-1] + places, mask=(places < 0) | is_lost)
     result = from_arrow(call.type, lists.flat.take(taken))
     nulls = either_null(keys.nulls, values.nulls)

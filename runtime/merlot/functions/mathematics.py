@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.functions.function import Apply, Family, number
+from merlot.functions.function import Family, VectorFunction, number
 from merlot.tree.types import DOUBLE, INT, SqlType
 from merlot.vectors.scaled import doubles_of
 from merlot.vectors.vector import Vector
@@ -22,7 +22,7 @@ def doubles(vector: Vector) -> Doubles:
     return doubles_of(vector.data)
 
 
-def _of_one(operation: Callable[[Doubles], Any]) -> Apply:
+def _of_one(operation: Callable[[Doubles], Any]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         with np.errstate(all="ignore"):
             return operation(doubles(args[0]))
@@ -30,7 +30,7 @@ def _of_one(operation: Callable[[Doubles], Any]) -> Apply:
     return apply
 
 
-def _of_two(operation: Callable[[Doubles, Doubles], Any]) -> Apply:
+def _of_two(operation: Callable[[Doubles, Doubles], Any]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         with np.errstate(all="ignore"):
             return operation(doubles(args[0]), doubles(args[1]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import Apply, Family, size, text, word
+from merlot.functions.function import Family, VectorFunction, size, text, word
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import SqlType
@@ -21,7 +21,7 @@ MAX_LENGTHS: Final = 100
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 
 
-def _cut(compute: Callable[..., Iterable[str]]) -> Apply:
+def _cut(compute: Callable[..., Iterable[str]]) -> VectorFunction:
     def apply(_type: SqlType, args: Sequence[Vector]) -> Any:
         return by_value(_STRINGS, args, lambda *row: account.gathered(compute(*row)))
 

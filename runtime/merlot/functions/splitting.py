@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, size, text, whole, word
-from merlot.functions.lists import Values, element_at
+from merlot.functions.lists import ListValues, element_at
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
@@ -51,7 +51,7 @@ def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
     split = pc.split_pattern(data, separator) if separator else pc.utf8_split_whitespace(data)
-    values = replace(Values.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
+    values = replace(ListValues.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
     is_last = values.places == values.lengths[values.rows] - 1
     is_kept = (pc.binary_length(values.flat).to_numpy() > 0) | (is_last & (values.lengths[values.rows] > 1))
     return values.chosen(np.flatnonzero(is_kept))
@@ -92,7 +92,7 @@ def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
     separator = args[1].data.as_py()
     if len(args) > 3:
         return by_value(STRING, [args[0], *args[2:]], lambda *given: _limited_part(separator, *given))
-    values = Values.of(Vector(_STRINGS, _parts(args[0], separator)))
+    values = ListValues.of(Vector(_STRINGS, _parts(args[0], separator)))
     places = np.asarray(args[2].data, np.int64)
     places = np.where(places < 0, places + values.lengths, places)
     elements = element_at(type_, values, places)

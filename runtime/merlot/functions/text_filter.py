@@ -42,7 +42,7 @@ class Begins:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class TextAnd:
     """Condition that all parts hold, and none of the excluded ones."""
 
     parts: tuple[Condition, ...]
@@ -50,13 +50,13 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Either:
+class TextOr:
     """Condition that any of the parts holds."""
 
     parts: tuple[Condition, ...]
 
 
-Condition = Phrase | Begins | Every | Either
+Condition = Phrase | Begins | TextAnd | TextOr
 
 
 def words_of(text: str) -> list[str]:
@@ -76,7 +76,7 @@ def _holds(condition: Condition, words: list[str]) -> bool:
             return any(tuple(words[place : place + len(wanted)]) == wanted for place in starts)
         case Begins(prefix):
             return any(word.startswith(prefix) for word in words)
-        case Either(parts):
+        case TextOr(parts):
             return any(_holds(part, words) for part in parts)
     is_without = not any(_holds(part, words) for part in condition.without)
     return is_without and all(_holds(part, words) for part in condition.parts)
@@ -120,14 +120,14 @@ class _SearchParser:
         while self._at < len(self._tokens) and not self._is(")"):
             self._took("OR")
             parts.append(self._every(depth))
-        return parts[0] if len(parts) == 1 else Either(tuple(parts))
+        return parts[0] if len(parts) == 1 else TextOr(tuple(parts))
 
     def _every(self, depth: int) -> Condition:
         parts: list[Condition] = [self._one(depth)]
         without: list[Condition] = []
         while self._took("AND"):
             (without if self._took("NOT") else parts).append(self._one(depth))
-        return parts[0] if len(parts) == 1 and not without else Every(tuple(parts), tuple(without))
+        return parts[0] if len(parts) == 1 and not without else TextAnd(tuple(parts), tuple(without))
 
     def _one(self, depth: int) -> Condition:
         if self._took("("):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, unquote_plus
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import Apply, Family, text
+from merlot.functions.function import Family, VectorFunction, text
 from merlot.functions.urls import EXAMPLE, STRINGS, host_of, or_null, query_of, split_url
 from merlot.tree.types import STRING, SqlType
 from merlot.vectors import account
@@ -119,7 +119,7 @@ def _rebuilt(keeps_query: bool, keeps_fragment: bool, cuts_www: bool = False) ->
     return compute
 
 
-def _of(compute: Callable[[str], str]) -> Apply:
+def _of(compute: Callable[[str], str]) -> VectorFunction:
     return lambda _type, args: by_value(STRING, args, compute)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from merlot.functions.by_value import by_value
-from merlot.functions.function import Apply, Family, text
+from merlot.functions.function import Family, VectorFunction, text
 from merlot.tree.types import INT, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
@@ -83,7 +83,7 @@ def or_null(part: Callable[[str], str | None]) -> Callable[[str], str]:
     return compute
 
 
-def _of(part: Callable[[str], str | None]) -> Apply:
+def _of(part: Callable[[str], str | None]) -> VectorFunction:
     compute = or_null(part)
     return lambda type_, args: by_value(type_, args, compute)
 

@@ -18,7 +18,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from merlot.http.browsers import HOSTS, Hosts, refusal
-from merlot.http.crowd import ARRIVAL_S, BUSY, ConnectionLimiter, client_of
+from merlot.http.connection_limits import ARRIVAL_S, BUSY, ConnectionLimiter, client_of
 from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
@@ -54,8 +54,8 @@ BODY_LIMITS: Final = web.AppKey("body_limits", Mapping[str, BodyLimit])
 class Guard:
     """Makes the protocols of an application's connections."""
 
-    def __init__(self, app: web.Application, crowd: ConnectionLimiter) -> None:
-        self.crowd = crowd
+    def __init__(self, app: web.Application, limiter: ConnectionLimiter) -> None:
+        self.limiter = limiter
         self.connections: dict[asyncio.Protocol, _Guarded] = {}
         self._limits = app.get(BODY_LIMITS, {})
         self._hosts = app.get(HOSTS, Hosts())
@@ -185,7 +185,7 @@ class _Guarded(asyncio.Protocol):
         self._hold()
 
     def _hold(self) -> None:
-        self._guard.crowd.hold(self, self._request_bytes + self._unread_bytes)
+        self._guard.limiter.hold(self, self._request_bytes + self._unread_bytes)
 
     def unwritten_bytes(self) -> int:
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
@@ -203,7 +203,7 @@ class _Guarded(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.client = client_of(transport)
-        if not self._guard.crowd.admit(self):
+        if not self._guard.limiter.admit(self):
             transport.write(BUSY)
             transport.close()
         self._guard.connections[self._inner] = self
@@ -220,7 +220,7 @@ class _Guarded(asyncio.Protocol):
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._guard.crowd.leave(self)
+        self._guard.limiter.leave(self)
         self._guard.connections.pop(self._inner, None)
         self._transport = None
         self._inner.connection_lost(exc)

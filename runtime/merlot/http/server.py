@@ -7,7 +7,7 @@ import asyncio
 from aiohttp import web
 
 from merlot.errors import UnavailableError
-from merlot.http.crowd import ConnectionLimiter
+from merlot.http.connection_limits import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG = 128

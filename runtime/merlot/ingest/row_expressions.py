@@ -101,7 +101,7 @@ class RowExpressions:
         """Fields of a message that an expression wants as JSON."""
         return frozenset().union(*(expression.json_fields for expression in self._bound))
 
-    def judge(self, rows: pa.Table) -> EvaluatedRows:
+    def evaluate(self, rows: pa.Table) -> EvaluatedRows:
         """Evaluate the expressions over source rows."""
         if not self._bound:
             return EvaluatedRows(rows, None, BadRows())

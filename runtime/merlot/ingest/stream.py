@@ -128,7 +128,7 @@ class Pipeline:
         )
 
     def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
-        evaluated = self._expressions.judge(self._source(messages, decoded))
+        evaluated = self._expressions.evaluate(self._source(messages, decoded))
         conformed = transform.conform(evaluated.rows, self._spec)
         bad = _no_records(messages, decoded, self._place) + evaluated.bad + conformed.bad
         if evaluated.dropped is None:

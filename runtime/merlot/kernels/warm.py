@@ -28,6 +28,7 @@ from merlot.kernels import (
     avro_scan,
     avro_walk,
     bits,
+    block_signatures,
     compiling,
     decimals,
     find,
@@ -45,7 +46,6 @@ from merlot.kernels import (
     ordering,
     partial,
     partition,
-    prints,
     radix,
     roaring,
     scan,
@@ -320,10 +320,10 @@ def _filters() -> Iterator[Case]:
 
 def _takes() -> Iterator[Case]:
     docs = column(np.uint32, size=4)
-    marks, blocks = np.zeros((1, prints.WORDS), np.uint64), np.zeros(1, np.int64)
+    marks, blocks = np.zeros((1, block_signatures.WORDS), np.uint64), np.zeros(1, np.int64)
     for numbers in (*IDS, np.int32, np.int64):
-        yield prints.fill, (column(numbers), 64, marks)
-    yield prints.blocks_with, (marks, np.int64(0), blocks)
+        yield block_signatures.fill, (column(numbers), 64, marks)
+    yield block_signatures.blocks_with, (marks, np.int64(0), blocks)
     for dtype in (*IDS, *NUMBERS):
         yield take.take, (column(dtype), docs, np.empty(4, dtype))
     for ids in IDS:

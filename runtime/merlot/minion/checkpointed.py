@@ -43,7 +43,7 @@ def valid_docs(snapshot: SegmentSnapshot) -> Longs:
     return np.sort(np.concatenate([docs.live.docs(), docs.tombstones.docs()]))
 
 
-def put_moved(
+def upload_renumbered(
     store: DeepStore, table: TableName, snapshot: SegmentSnapshot, docs: Longs, key: str, folder: Path
 ) -> str | None:
     """Upload the snapshot for a file that holds only these docs; return its URL, or None if the file lacks a valid

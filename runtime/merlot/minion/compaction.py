@@ -33,7 +33,7 @@ from merlot.cluster.tasks.records import CompactionConfig
 from merlot.errors import CorruptionError, InvalidInputError, UnavailableError
 from merlot.ids import SegmentKey
 from merlot.metastore.protocol import Metastore
-from merlot.minion.checkpointed import put_moved, snapshot_of
+from merlot.minion.checkpointed import snapshot_of, upload_renumbered
 from merlot.minion.checkpointed import valid_docs as valid_docs_of
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError
@@ -187,7 +187,7 @@ class _Run:
             if len(valid_docs_of(snapshot)):
                 raise ObsoleteError(f"rows are valid again segment={record.key_text}")
             return ""
-        url = put_moved(self._store, self.task.table, snapshot, docs, file.key_text, self.folder)
+        url = upload_renumbered(self._store, self.task.table, snapshot, docs, file.key_text, self.folder)
         if url is None:
             raise ObsoleteError(f"rows are valid again segment={record.key_text}")
         self.control.reached("snapshot uploaded")

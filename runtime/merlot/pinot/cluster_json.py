@@ -7,11 +7,11 @@ from typing import Any
 
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, StreamSegmentRecord, TableRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL
-from merlot.cluster.segments.halves import OFFLINE, REALTIME, half_of, halves
+from merlot.cluster.segments.table_types import OFFLINE, REALTIME, table_type_of, table_types
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, raw_name
 from merlot.pinot import config_json
-from merlot.pinot.halves import all_halves
+from merlot.pinot.by_table_type import all_table_types
 from merlot.spec.table import TableSpec
 from merlot.values.periods import DAY_MS
 
@@ -39,7 +39,7 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
         **config_json.shared_members(spec),
     }
     raw = raw_name(record.name)
-    configs = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in halves(spec)}
+    configs = {half: config | {"tableName": f"{raw}_{half}", "tableType": half} for half in table_types(spec)}
     if spec.ingestion.stream is not None:
         configs[REALTIME]["ingestionConfig"] = config_json.stream_members(spec.ingestion.stream)
     return configs
@@ -48,7 +48,7 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
 def size(name: str, view: TableView, spec: TableSpec) -> Json:
     """Return the answer of `/tables/{t}/size`, with null for a table of the two that there is not. Every server holds
     the same bytes, so Pinot's "reported per replica" is one copy."""
-    sizes = {half: _half_size(view, half) for half in all_halves(view, spec)}
+    sizes = {half: _half_size(view, half) for half in all_table_types(view, spec)}
     total = sum(of_half["reportedSizeInBytes"] for of_half in sizes.values())
     return {
         "tableName": name,
@@ -61,7 +61,7 @@ def size(name: str, view: TableView, spec: TableSpec) -> Json:
 
 
 def _half_size(view: TableView, half: str) -> Json:
-    segments = [segment for segment in view.visible.values() if half_of(segment) == half]
+    segments = [segment for segment in view.visible.values() if table_type_of(segment) == half]
     sizes = {segment.name: segment.size_bytes * max(1, len(view.servers_of(segment.name))) for segment in segments}
     return {
         "reportedSizeInBytes": sum(sizes.values()),
@@ -100,7 +100,7 @@ def unpartitioned(record: SegmentRecord, spec: TableSpec) -> list[str]:
 def instances_of_table(name: str, view: TableView, spec: TableSpec, live: Iterable[InstanceRecord]) -> Json:
     """Return the answer of `/tables/{t}/instances`: all brokers, since each serves every table, and the assigned
     servers."""
-    present = halves(spec)
+    present = table_types(spec)
     servers = sorted({server for assigned in view.assignment.values() for server in assigned})
     brokers = sorted(record.id for record in live if record.role is Role.BROKER)
     return {

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from merlot.cluster.consuming import found
+from merlot.cluster.consuming import stream_facts
 from merlot.cluster.consuming.progress import read_progress
 from merlot.cluster.instances import liveness
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import Role
-from merlot.cluster.segments.halves import typed_names
+from merlot.cluster.segments.table_types import typed_names
 from merlot.cluster.segments.view import TableView
 from merlot.errors import NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore
-from merlot.pinot import cluster_json, halves, schema_json
+from merlot.pinot import by_table_type, cluster_json, schema_json
 from merlot.spec.table import TableSpec
 from merlot.uris import redact
 
@@ -73,18 +73,18 @@ class PinotReads:
     def ideal_state(self, name: str) -> Json:
         """Return the states that servers should have, by half and segment."""
         spec = self._spec(name)
-        return halves.ideal_state(self._view_of(name), spec)
+        return by_table_type.ideal_state(self._view_of(name), spec)
 
     def external_view(self, name: str) -> Json:
         """Return the states that live servers report, by half and segment."""
         spec, view = self._spec(name), self._view_of(name)
-        return halves.external_view(view, spec, self._reported_states(view))
+        return by_table_type.external_view(view, spec, self._reported_states(view))
 
     def segment_states(self, name: str) -> list[Json]:
         """Return GOOD, PARTIAL or BAD for each segment."""
         self._spec(name)
         view = self._view_of(name)
-        return halves.segment_states(view, self._reported_states(view))
+        return by_table_type.segment_states(view, self._reported_states(view))
 
     def state(self, name: str) -> Json:
         """Return `enabled`, or `disabled` for a suspended table."""
@@ -95,7 +95,7 @@ class PinotReads:
         spec, view = self._spec(name), self._view_of(name)
         if spec.ingestion.stream is None:
             raise NotFoundError(f"table has no stream table={raw_name(name)}")
-        paused = found.find_control(self._metastore, view.table).is_paused
+        paused = stream_facts.find_control(self._metastore, view.table).is_paused
         consuming = sorted(record.name for record in view.segments.values() if record.is_open)
         return {"pauseFlag": paused, "consumingSegments": consuming, "comment": ""}
 

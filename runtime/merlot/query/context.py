@@ -108,7 +108,7 @@ class ExecutionContext:
     """Value of the column `$hostName`."""
     most_docs: int | None = None
     """Most docs to look at; more raise TooMuchWorkError."""
-    join_later: Callable[[Callable[[], None]], None] | None = None
+    coalesce_later: Callable[[Callable[[], None]], None] | None = None
     """Schedules the coalescing of columns for later, one call for each column. If set, the calling thread has no time
     to coalesce and uses only columns that already are; if None, the calling thread coalesces them."""
 

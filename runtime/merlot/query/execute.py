@@ -10,7 +10,7 @@ from merlot.query.context import ExecutionContext, TooMuchWorkError
 from merlot.query.cost import docs_to_visit, num_helpers
 from merlot.query.filter.resolve import Resolver
 from merlot.query.plan.nodes import Leaf
-from merlot.query.shortcuts import coalesced_segments, one_row
+from merlot.query.shortcuts import coalesced_segments, scalar_aggregates
 from merlot.query.star_trees import choice
 from merlot.query.statistics import statistics
 from merlot.query.targets import LeafTargets, Sources, apart, can_match, resolved, with_derived
@@ -32,7 +32,7 @@ def execute(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
         helpers = num_helpers(leaf, targets.alive, context)
         tasks = split(leaf, targets.alive, helpers, context)
         helpers = min(helpers, max(0, len(tasks) - 1))
-        row = None if helpers else one_row.tally(leaf, tasks, context)
+        row = None if helpers else scalar_aggregates.tally(leaf, tasks, context)
         content, results = row or run(leaf, tasks, helpers, context)
         stats = statistics(leaf.work, segments, targets, tasks, results, clock_ns() - started)
     return Partial(content, stats)
@@ -49,7 +49,7 @@ def prepare(
     Raise TooMuchWorkError if the filter has to look at more docs than `context.most_docs`."""
     sources = _sources(leaf, segments, context)
     every = with_derived(leaf, sources.every, context)
-    targets = resolved(leaf, choice.instead(leaf, every, context, resolver), context, resolver)
+    targets = resolved(leaf, choice.replace_with_trees(leaf, every, context, resolver), context, resolver)
     alive = [target for target in targets if can_match(leaf, target)]
     to_visit = sum([docs_to_visit(target.leaf(leaf), target) for target in alive])
     if context.most_docs is not None and to_visit > context.most_docs:

@@ -22,7 +22,7 @@ from merlot.query.filter.run import in_order, narrow
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.plan.text import text_of
 from merlot.query.read.columns import Columns
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.targets import LeafTarget
 from merlot.segment.reader import Segment
 from merlot.spec.indexing import IndexingSpec
@@ -136,7 +136,7 @@ def _top(work: LeafWork, node: Node, *, of_states: bool) -> str:
         return f"GROUP_BY(groupKeys:{keys}, {aggregations})" if work.aggregates else f"DISTINCT(keyColumns:{keys})"
     if not work.columns_after_filter:
         return f"{'AGGREGATE_NO_SCAN' if isinstance(node, All) else 'FAST_FILTERED_COUNT'}({aggregations})"
-    return f"AGGREGATE({aggregations}{', oneRow:true' if one_row.takes(work, of_states=of_states) else ''})"
+    return f"AGGREGATE({aggregations}{', oneRow:true' if scalar_aggregates.takes(work, of_states=of_states) else ''})"
 
 
 def _filter(node: Node, depth: int, origins: Origins) -> Iterator[tuple[int, str]]:

@@ -37,7 +37,7 @@ class SomeDocs:
 
     words: NDArray[np.uint64]
     """Bit words, lowest bit first, 1 = valid."""
-    with_deleted: NDArray[np.uint64] | None = None
+    with_tombstones: NDArray[np.uint64] | None = None
     """Bit words of the valid docs and the tombstones; None if there are no tombstones."""
 
 
@@ -93,7 +93,7 @@ class BlockSignatureReader(Protocol):
         """Return the docs of a dict id, or of a whole number without a dictionary; None if a scan is needed."""
         ...
 
-    def print_blocks(self) -> None:
+    def note_scan(self) -> None:
         """Note that a scan has searched for one value; the column may then make signatures that shorten later
         searches."""
         ...

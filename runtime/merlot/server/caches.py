@@ -16,7 +16,7 @@ def set_bounds(settings: ServerSettings) -> None:
     """Set the bounds of the caches from now on."""
     total = memory.total_bytes()
     decoded = total // 4 if settings.decoded_bytes is None else settings.decoded_bytes
-    joined = coalesced_segments.default_bytes(total) if settings.joined_bytes is None else settings.joined_bytes
+    joined = coalesced_segments.default_bytes(total) if settings.coalesced_bytes is None else settings.coalesced_bytes
     buffers.DECODE_CACHE.resize(decoded)
     coalesced_segments.BATCH_CACHE.resize(joined)
     keep_opened(settings.open_segments)

@@ -35,7 +35,7 @@ def _on_the_loop(
     leaf: Leaf, pruned: PrunedSegments, context: ExecutionContext, max_docs: int
 ) -> list[leaves.Row] | None:
     """Return the groups of segments as the event loop would answer; None if it would leave the query to a thread."""
-    hurried = replace(context, pool=None, most_docs=max_docs, join_later=lambda work: None)
+    hurried = replace(context, pool=None, most_docs=max_docs, coalesce_later=lambda work: None)
     try:
         return leaves.explain(leaf, pruned.segments, hurried)
     except TooMuchWorkError:

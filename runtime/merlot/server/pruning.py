@@ -13,7 +13,7 @@ import numpy as np
 
 from merlot.query.answer.partial import Partial
 from merlot.query.plan.expressions import columns_of
-from merlot.query.plan.nodes import Leaf, Rows
+from merlot.query.plan.nodes import Leaf, UpsertRows
 from merlot.query.pruning import footers, limits, monotone
 from merlot.query.pruning.blooms import ColumnBlooms, SegmentBloom
 from merlot.query.pruning.evaluate import evaluate
@@ -146,7 +146,7 @@ def _columns(leaf: Leaf, schema: TableSchema) -> frozenset[str]:
 
 def _hide_rows(leaf: Leaf, segments: Sequence[Segment]) -> bool:
     """Return True if a segment may have fewer rows than docs: it is then unknown how many docs suffice for a LIMIT."""
-    return leaf.work.rows is not Rows.EVERY and any(segment.valid_docs is not EVERY_DOC for segment in segments)
+    return leaf.work.rows is not UpsertRows.EVERY and any(segment.valid_docs is not EVERY_DOC for segment in segments)
 
 
 def prune(leaf: Leaf, segments: Sequence[Segment], statistics: SetStatistics, schema: TableSchema) -> PrunedSegments:

@@ -108,7 +108,7 @@ class TableReporter:
         """Note that all segments that were asked for have come in, or failed."""
         self._is_loaded.set()
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Check the report in the metastore and mend it: it may be from before a session was lost."""
         self._is_doubtful = True
         self._dirty.set()
@@ -120,7 +120,7 @@ class TableReporter:
             with contextlib.suppress(ConflictError):
                 await self.write()
                 return
-        self.doubt()
+        self.recheck()
 
     async def withdraw(self) -> None:
         """Report nothing from now on."""
@@ -149,7 +149,7 @@ class TableReporter:
                 has_changed = await self.write()
             except MerlotError as error:
                 _LOG.warning("report not written %s cause=%s", self._name, error)
-                self.doubt()
+                self.recheck()
                 await asyncio.sleep(RETRY_S)
                 continue
             on_written()
@@ -170,7 +170,7 @@ class TableReporter:
             looked_s = time.thread_time() - started
             loaded = () if self._is_withdrawn else standing.loaded
             if is_doubtful:
-                self._writer.doubt()
+                self._writer.recheck()
             has_changed, wrote_s = await self._in_io(partial(self._write, loaded, standing))
             self._worked_s, self.reported_as_of = looked_s + wrote_s, as_of
         async with self._written:

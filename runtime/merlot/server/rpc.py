@@ -211,10 +211,10 @@ class QueryHandler:
         coalesced."""
         loop = asyncio.get_running_loop()
 
-        def join_later(work: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(self._join_later, manager, request.segments, work)
+        def coalesce_later(work: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(self._coalesce_later, manager, request.segments, work)
 
-        return replace(self._context(state, request), join_later=join_later)
+        return replace(self._context(state, request), coalesce_later=coalesce_later)
 
     def _light_context(
         self, manager: TableDataManager, state: ServedTableState, request: ServerRequest
@@ -224,13 +224,13 @@ class QueryHandler:
             self._context(state, request),
             pool=None,
             most_docs=self._settings.inline_docs,
-            join_later=functools.partial(self._join_later, manager, request.segments),
+            coalesce_later=functools.partial(self._coalesce_later, manager, request.segments),
         )
 
-    def _join_later(self, manager: TableDataManager, segments: Sequence[str], work: Callable[[], None]) -> None:
+    def _coalesce_later(self, manager: TableDataManager, segments: Sequence[str], work: Callable[[], None]) -> None:
         """Coalesce a column of segments on another thread, and hold the segments meanwhile."""
         acquired = manager.segments.acquire(segments)
-        future = asyncio.get_running_loop().run_in_executor(self._scheduler.joiner, work)
+        future = asyncio.get_running_loop().run_in_executor(self._scheduler.coalescer, work)
 
         def done(joining: asyncio.Future[None]) -> None:
             manager.segments.release(acquired)

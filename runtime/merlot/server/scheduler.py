@@ -48,14 +48,14 @@ class SchedulerConfig:
     max_running: int
     """Most queries that run at once, young and old."""
     max_waiting: int
-    helpers: int
+    num_helpers: int
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Self:
         """Return bounds that admit old queries besides the young ones."""
         threads = settings.query_threads
         return cls(
-            max_young=threads, max_running=max(8, 4 * threads), max_waiting=settings.max_waiting, helpers=threads
+            max_young=threads, max_running=max(8, 4 * threads), max_waiting=settings.max_waiting, num_helpers=threads
         )
 
 
@@ -70,8 +70,8 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
         self._callers = ThreadPoolExecutor(config.max_running, thread_name_prefix="query")
-        self.helpers: Executor = ThreadPoolExecutor(config.helpers, thread_name_prefix="segments")
-        self.joiner: Executor = ThreadPoolExecutor(1, thread_name_prefix="join")
+        self.helpers: Executor = ThreadPoolExecutor(config.num_helpers, thread_name_prefix="segments")
+        self.coalescer: Executor = ThreadPoolExecutor(1, thread_name_prefix="join")
         """Executor with one thread, which coalesces columns of segments for later queries while other queries run."""
         self._queues: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         self._num_waiting = 0
@@ -119,7 +119,7 @@ class Scheduler:
         """Refuse more work. Each thread ends after the work that it runs."""
         self._callers.shutdown(wait=False, cancel_futures=True)
         self.helpers.shutdown(wait=False, cancel_futures=True)
-        self.joiner.shutdown(wait=False, cancel_futures=True)
+        self.coalescer.shutdown(wait=False, cancel_futures=True)
 
     async def _enter(self, queue: str, timeout_s: float) -> None:
         if self._has_room():

@@ -31,7 +31,7 @@ class ServerSettings:
     """Small segments that the whole process keeps open."""
     decoded_bytes: int | None = None
     """Bytes of decoded columns in memory; None: a quarter of the memory."""
-    joined_bytes: int | None = None
+    coalesced_bytes: int | None = None
     """Bytes of coalesced small segments in memory; None: an eighth of the memory, 512 MiB at most."""
     consuming_bytes: int | None = None
     """Bytes of rows of streams that are not sealed yet; None: a quarter of the memory."""

@@ -159,7 +159,7 @@ class TableDataManager:
 
     def rewrite_report(self) -> None:
         """Check the report in the metastore and mend it: it may be from before a session was lost."""
-        self._reporter.doubt()
+        self._reporter.recheck()
 
     async def refresh(self) -> ServedTableState:
         """Read the table again."""

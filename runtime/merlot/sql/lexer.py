@@ -58,7 +58,7 @@ def tokens_of(sql: str) -> tuple[str, list[str]]:
         tokens.pop()
     if not _UNFINISHED.isdisjoint(tokens):
         number = next(number for number, token in enumerate(tokens) if token in _UNFINISHED)
-        raise error_at(sql, place_of(sql, number), "unfinished string, name or comment")
+        raise error_at(sql, offset_of_token(sql, number), "unfinished string, name or comment")
     return sql, tokens
 
 
@@ -89,7 +89,7 @@ def _end_of_comment(sql: str, start: int) -> int | None:
     return None
 
 
-def place_of(sql: str, number: int) -> int:
+def offset_of_token(sql: str, number: int) -> int:
     """Return the offset at which a token of the text begins."""
     match = next(islice(_TOKEN.finditer(sql), number, None), None)
     return len(sql) if match is None else match.start(1)

@@ -171,7 +171,7 @@ def _values(node: syntax.Values) -> str:
 
 
 def _unnest(node: syntax.Unnest) -> str:
-    return _relation(node, f"UNNEST({_list(node.lists)}){' WITH ORDINALITY' if node.has_places else ''}")
+    return _relation(node, f"UNNEST({_list(node.lists)}){' WITH ORDINALITY' if node.with_ordinality else ''}")
 
 
 def _join(node: syntax.Join) -> str:

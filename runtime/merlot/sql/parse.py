@@ -14,7 +14,7 @@ from typing import Final
 from merlot.sql import limits
 from merlot.sql.budget import Budget
 from merlot.sql.excerpts import error_at, excerpt
-from merlot.sql.lexer import place_of, text_in, tokens_of
+from merlot.sql.lexer import offset_of_token, text_in, tokens_of
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Select, Table, Text, children
 from merlot.sql.token_reader import QueryTokens
@@ -127,7 +127,7 @@ def show_place(error: SqlError, sql: str) -> None:
     """Give an error of binding an excerpt of the text, if it has a token."""
     if error.token is not None and not error.excerpt:
         text, _ = tokens_of(sql)
-        error.excerpt = excerpt(sql, place_of(text, error.token))
+        error.excerpt = excerpt(sql, offset_of_token(text, error.token))
 
 
 @dataclass(slots=True)
@@ -161,7 +161,7 @@ class _StatementTokens:
         self._check_start()
 
     def _place(self, index: int) -> int:
-        return place_of(self.sql, index if self.numbers is None else self.numbers[index])
+        return offset_of_token(self.sql, index if self.numbers is None else self.numbers[index])
 
     def _keep(self, positions: Sequence[int]) -> None:
         """Keep only the tokens at these positions."""

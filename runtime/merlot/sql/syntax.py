@@ -493,7 +493,7 @@ class Unnest(Relation):
     """`UNNEST(list) WITH ORDINALITY`"""
 
     lists: Sequence[Node]
-    has_places: bool = False
+    with_ordinality: bool = False
 
 
 @_node

@@ -14,7 +14,7 @@ from merlot.sql import limits
 from merlot.sql.budget import Budget
 from merlot.sql.excerpts import error_at, excerpt
 from merlot.sql.keywords import RESERVED
-from merlot.sql.lexer import END, is_list, place_of, text_in
+from merlot.sql.lexer import END, is_list, offset_of_token, text_in
 from merlot.sql.syntax import Column
 from merlot.sql.unsupported_features import CONSTRUCTS
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
@@ -103,7 +103,7 @@ class TokenReader:
         return error_at(self._sql, self._place(at), problem)
 
     def _place(self, at: int) -> int:
-        return place_of(self._sql, self._number_of(at))
+        return offset_of_token(self._sql, self._number_of(at))
 
     def show_feature(self, error: UnsupportedSqlError) -> None:
         """Give an error that was raised here an excerpt: at the last word of the feature's name, or else at

@@ -47,7 +47,7 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedTable:
     """A subquery in FROM; its columns are `id.c0`, `id.c1`, …"""
 
     id: str
@@ -64,7 +64,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Rows of constants; columns are named as in `Derived`."""
+    """Rows of constants; columns are named as in `DerivedTable`."""
 
     id: str
     rows: tuple[tuple[Expr, ...], ...]
@@ -73,13 +73,14 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Unnest:
-    """A row for each value of lists, which run in parallel; with `has_places`, the last column is the value's position.
+    """A row for each value of lists, which run in parallel. With `with_ordinality`, the last column is the value's
+    position.
 
-    The lists come from relations to the left. Columns are named as in `Derived`."""
+    The lists come from relations to the left. Columns are named as in `DerivedTable`."""
 
     id: str
     lists: tuple[Expr, ...]
-    has_places: bool = False
+    with_ordinality: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Join:
     condition: Expr | None = None
 
 
-Source = Scan | Derived | Named | Values | Unnest
+Source = Scan | DerivedTable | Named | Values | Unnest
 Relation = Source | Join
 
 
@@ -275,7 +276,7 @@ def queries_in(statement: Statement) -> Iterator[Query]:
         if isinstance(query, SetOperation):
             pending += [query.left, query.right]
             continue
-        pending += [relation.query for relation in relations_in(query.source) if isinstance(relation, Derived)]
+        pending += [relation.query for relation in relations_in(query.source) if isinstance(relation, DerivedTable)]
         pending += [slot.query for slot in query.slots.values() if isinstance(slot, Subquery)]
 
 

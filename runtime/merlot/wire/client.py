@@ -11,7 +11,7 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 CONNECT_S: Final = 2.0
@@ -142,7 +142,7 @@ class _ClientConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.send(Kind.HELLO, 0, Hello().to_bytes())
+        self.send(FrameKind.HELLO, 0, Hello().to_bytes())
 
     async def call(self, message: bytes, timeout_s: float) -> bytes:
         """Return the answer to a request. Raise UnavailableError."""
@@ -159,7 +159,7 @@ class _ClientConnection(Connection):
                 await self._unless_late(sending, answer)
             return await answer
         except asyncio.CancelledError:
-            self.send(Kind.CANCEL, call)
+            self.send(FrameKind.CANCEL, call)
             raise
         finally:
             self._calls.pop(call, None)
@@ -172,7 +172,7 @@ class _ClientConnection(Connection):
             raise self._connection_lost_error()
         pong: asyncio.Future[None] = self._loop.create_future()
         self._pongs.add(pong)
-        self.send(Kind.PING)
+        self.send(FrameKind.PING)
         try:
             async with asyncio.timeout(timeout_s):
                 await pong
@@ -254,7 +254,7 @@ class _ClientConnection(Connection):
 
     def _expire(self, call: int) -> None:
         self._fail(call, f"server did not answer in time target={self.peer}")
-        self.send(Kind.CANCEL, call)
+        self.send(FrameKind.CANCEL, call)
 
     def _fail(self, call: int, text: str) -> None:
         answer = self._calls.get(call)

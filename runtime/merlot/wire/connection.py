@@ -15,9 +15,9 @@ from typing import Final
 
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.wire import frames
-from merlot.wire.frames import PART_BYTES, Frame, FrameReader, Hello, Kind, MessageReader
+from merlot.wire.flow_control import FlowControlledProtocol
+from merlot.wire.frames import PART_BYTES, Frame, FrameKind, FrameReader, Hello, MessageReader
 from merlot.wire.pace import FRAME_BYTES, READ_BYTES
-from merlot.wire.room import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Connection(FlowControlledProtocol):
         """True if a frame that is sent now may arrive."""
         return self._transport is not None and self._reason is None
 
-    def send(self, kind: Kind, call: int = 0, payload: bytes = b"") -> None:
+    def send(self, kind: FrameKind, call: int = 0, payload: bytes = b"") -> None:
         """Write a small frame, without waiting for room."""
         if self._transport is not None and self._reason is None:
             self._transport.write(frames.encode(kind, call, payload))
@@ -73,8 +73,8 @@ class Connection(FlowControlledProtocol):
         """Write a message. If not all of it can be written at once, return an awaitable that writes the rest.
 
         It must be awaited, and raises UnavailableError if the connection is lost before all is written."""
-        if self.has_room and len(message) <= PART_BYTES:
-            self.send(Kind.LAST, call, message)
+        if self.can_write and len(message) <= PART_BYTES:
+            self.send(FrameKind.LAST, call, message)
             return None
         return self._send_in_parts(call, message)
 
@@ -94,7 +94,7 @@ class Connection(FlowControlledProtocol):
 
     async def _send_in_parts(self, call: int, message: bytes) -> None:
         for frame in frames.cut(call, message):
-            await self.room()
+            await self.wait_until_writable()
             if self._transport is None or self._reason is not None:
                 raise UnavailableError(f"connection is lost peer={self.peer} reason={self._reason}")
             self._transport.write(frame)
@@ -164,24 +164,24 @@ class Connection(FlowControlledProtocol):
     def _take(self, frame: Frame) -> None:
         kind, call, payload = frame
         if self.peer_hello is None:
-            if kind is not Kind.HELLO:
+            if kind is not FrameKind.HELLO:
                 raise CorruptionError("peer did not introduce itself")
             self.peer_hello = Hello.from_bytes(payload)
             self.greeted(self.peer_hello)
-        elif kind is Kind.LAST:
+        elif kind is FrameKind.LAST:
             self.received(call, self._messages.last(call, payload))
-        elif kind is Kind.PART:
+        elif kind is FrameKind.PART:
             if self.awaits(call):
                 self._messages.part(call, payload)
-        elif kind is Kind.CANCEL:
+        elif kind is FrameKind.CANCEL:
             self._messages.drop(call)
             self.cancelled(call)
-        elif kind is Kind.REFUSAL:
+        elif kind is FrameKind.REFUSAL:
             self._messages.drop(call)
             self.refused(call, payload.decode(errors="replace"))
-        elif kind is Kind.PING:
-            self.send(Kind.PONG)
-        elif kind is Kind.PONG:
+        elif kind is FrameKind.PING:
+            self.send(FrameKind.PONG)
+        elif kind is FrameKind.PONG:
             self.ponged()
 
     def _tick(self) -> None:
@@ -200,7 +200,7 @@ class Connection(FlowControlledProtocol):
         elif self.peer_hello is None and pulse.num_ticks > MAX_SILENT_TICKS:
             self._give_up("not introducing itself")
         elif pulse.num_silent:
-            self.send(Kind.PING)
+            self.send(FrameKind.PING)
 
     def _give_up(self, what: str) -> None:
         _LOG.warning("connection broken off peer=%s cause=peer is %s", self.peer, what)

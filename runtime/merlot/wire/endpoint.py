@@ -16,7 +16,7 @@ from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import MAX_BUFFER_BYTES, TICK_S, Connection
-from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, Hello, Kind, MessageReader, UnfinishedBytes
+from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -185,31 +185,31 @@ class _ServerConnection(Connection):
         return 0.0 if self._lane is None else self._lane.wait_s()
 
     def may_read(self) -> bool:
-        return self.has_room
+        return self.can_write
 
     def greeted(self, hello: Hello) -> None:
         if hello.version < OLDEST_VERSION:
             self._refuse(f"version {hello.version} is too old")
             return
-        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance()).to_bytes())
+        self.send(FrameKind.HELLO, 0, Hello(instance=self._endpoint.instance()).to_bytes())
 
     def spoiled(self, reason: str) -> None:
         for call in self._running:
-            self.send(Kind.REFUSAL, call, reason.encode())
+            self.send(FrameKind.REFUSAL, call, reason.encode())
 
     def received(self, call: int, message: bytes) -> None:
         if call in self._running:
             raise CorruptionError(f"call is under way call={call}")
         refusal = self._refusal(len(message))
         if refusal:
-            self.send(Kind.REFUSAL, call, refusal.encode())
+            self.send(FrameKind.REFUSAL, call, refusal.encode())
             return
         try:
             request = decode_request(message)
         except CorruptionError as error:
             self.spend(REFUSED_BYTES)
             _LOG.warning("request refused peer=%s cause=%s", self.peer, error)
-            self.send(Kind.REFUSAL, call, str(error).encode())
+            self.send(FrameKind.REFUSAL, call, str(error).encode())
             return
         answer = self._answer_now(request)
         sending = None if answer is None else self.send_message(call, self._encoded(answer))
@@ -222,7 +222,7 @@ class _ServerConnection(Connection):
 
     def _refuse(self, reason: str) -> None:
         """Refuse a peer in the HELLO, and close."""
-        self.send(Kind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=reason).to_bytes())
+        self.send(FrameKind.HELLO, 0, Hello(instance=self._endpoint.instance(), refusal=reason).to_bytes())
         self.close(reason)
 
     def _refusal(self, num_bytes: int) -> str:

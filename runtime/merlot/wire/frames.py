@@ -47,7 +47,7 @@ HEAD_BYTES: Final = _HEAD.size
 _CRC_BYTES: Final = 4
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Kind of a frame."""
 
     HELLO = 0
@@ -59,8 +59,8 @@ class Kind(IntEnum):
     PONG = 6
 
 
-_KINDS: Final = {kind.value: kind for kind in Kind}
-Frame = tuple[Kind, int, bytes]
+_KINDS: Final = {kind.value: kind for kind in FrameKind}
+Frame = tuple[FrameKind, int, bytes]
 """Kind, call, payload."""
 
 
@@ -90,7 +90,7 @@ class Hello:
         return cls(**{name: fields[name] for name in fields if name in cls.__slots__})
 
 
-def encode(kind: Kind, call: int, payload: bytes = b"") -> bytes:
+def encode(kind: FrameKind, call: int, payload: bytes = b"") -> bytes:
     """Return one frame."""
     body = _BODY_HEAD.pack(len(payload), kind, call) + payload
     return crc32(body).to_bytes(_CRC_BYTES, "little") + body
@@ -100,8 +100,8 @@ def cut(call: int, message: bytes) -> Iterator[bytes]:
     """Yield the frames of a message."""
     last = max(0, len(message) - 1) // PART_BYTES * PART_BYTES
     for start in range(0, last, PART_BYTES):
-        yield encode(Kind.PART, call, message[start : start + PART_BYTES])
-    yield encode(Kind.LAST, call, message[last:])
+        yield encode(FrameKind.PART, call, message[start : start + PART_BYTES])
+    yield encode(FrameKind.LAST, call, message[last:])
 
 
 class FrameReader:

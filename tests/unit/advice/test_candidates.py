@@ -7,7 +7,7 @@ import pytest
 
 from merlot.advice.candidates import DERIVED, SORTED, STAR_TREE, Candidate, candidates
 from merlot.advice.statistics import ColumnFacts, Statistics
-from merlot.advice.workload import LoggedQuery, Workload, workload
+from merlot.advice.workload import NormalizedQuery, Workload, workload
 from merlot.spec.derived import Granularity
 from merlot.spec.indexing import IndexingSpec
 from merlot.spec.manifest import load_tables
@@ -47,7 +47,7 @@ FACTS = Statistics(
 
 def asked(*texts: str, times_ms: Sequence[float] | None = None) -> Workload:
     logged = [
-        LoggedQuery(normal=text, texts=(text,), time_ms=time_ms)
+        NormalizedQuery(normal=text, texts=(text,), time_ms=time_ms)
         for text, time_ms in zip(texts, times_ms or [1.0] * len(texts), strict=True)
     ]
     return workload(logged, "t", SCHEMA, 1_700_000_000_000)
@@ -159,9 +159,9 @@ def test_each_candidate_changes_what_it_names() -> None:
 
 def test_queries_that_cannot_be_looked_at_are_named_with_the_reason() -> None:
     logged = [
-        LoggedQuery(normal="masked", texts=()),
+        NormalizedQuery(normal="masked", texts=()),
         *(
-            LoggedQuery(normal=text, texts=(text,))
+            NormalizedQuery(normal=text, texts=(text,))
             for text in (
                 "SELECT nope FROM t",
                 "SELECT a.user FROM t a JOIN t b ON a.user = b.user",
@@ -180,7 +180,7 @@ def test_queries_that_cannot_be_looked_at_are_named_with_the_reason() -> None:
 
 def test_each_text_of_an_entry_stands_for_its_part() -> None:
     texts = ("SELECT url FROM t WHERE user = 1", "SELECT url FROM t WHERE user = 2")
-    logged = LoggedQuery(normal="n", texts=texts, count=10, time_ms=4.0, num_segments=30)
+    logged = NormalizedQuery(normal="n", texts=texts, count=10, time_ms=4.0, num_segments=30)
     told = workload([logged], "t", SCHEMA, 0).questions
     assert [(one.count, one.time_ms, one.segments_each) for one in told] == [(5, 2.0, 3.0)] * 2
 

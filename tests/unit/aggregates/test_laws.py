@@ -18,7 +18,7 @@ import pytest
 
 from merlot.aggregates import registry
 from merlot.aggregates.function import AggregateCall
-from merlot.aggregates.one_row import ColumnStatistics
+from merlot.aggregates.scalar_forms import ValueStatistics
 from merlot.aggregates.sketches import SketchError
 from merlot.aggregates.tuple_images import image
 from merlot.tree.names import canonical_key
@@ -355,7 +355,7 @@ def test_bytes_that_are_no_states_are_refused(function):
 
 @each_function
 def test_a_row_of_plain_numbers_is_the_same_row(function):
-    form = function.one_row
+    form = function.scalar_form
     for call in calls_of(function):
         if form is None or call.nulls or call.types[0].base not in (TypeName.INT, TypeName.LONG, TypeName.DOUBLE):
             continue
@@ -379,8 +379,8 @@ def test_a_row_of_plain_numbers_is_the_same_row(function):
 
 def tally_of(values, *, is_whole):
     if is_whole:
-        return ColumnStatistics(len(values), sum(values), low=min(values), high=max(values))
-    return ColumnStatistics(len(values), floats=(sum(values), 0.0))
+        return ValueStatistics(len(values), sum(values), low=min(values), high=max(values))
+    return ValueStatistics(len(values), floats=(sum(values), 0.0))
 
 
 def test_digests_of_many_values_stay_near_however_they_are_merged():

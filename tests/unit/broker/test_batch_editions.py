@@ -149,7 +149,7 @@ def test_steady_pushes_are_routed_as_servers_follow_them() -> None:
     assert routed == [known(records) for records in pushes[:-1]]
     followed = follow(inputs_of(pushes[-1], {A: known(pushes[-1])}, epoch=12), followed)
     assert asked(followed.snapshot) == known(pushes[-1])
-    assert followed.passed == ()
+    assert followed.unrouted_views == ()
 
 
 def test_what_nobody_comes_to_in_five_minutes_is_said_to_be_missing() -> None:

@@ -187,8 +187,8 @@ async def test_a_body_in_single_bytes_is_looked_at_once(bench: Bench, monkeypatc
 
 
 async def test_a_request_that_does_not_come_in_time_is_ended(bench: Bench) -> None:
-    bench.listener_front.crowd._arrival_s = 0.05
-    bench.listener_front.crowd._sweep()
+    bench.listener_front.limiter._arrival_s = 0.05
+    bench.listener_front.limiter._sweep()
     for start in (b"", post()[:-3], post() + post()[:-3], b"POST /que"):
         wire = await bench.connect()
         wire.writer.write(start)
@@ -199,12 +199,12 @@ async def test_a_request_that_does_not_come_in_time_is_ended(bench: Bench) -> No
 
 
 async def test_unfinished_requests_hold_no_more_bytes_than_all_may(bench: Bench) -> None:
-    crowd = bench.listener_front.crowd
-    crowd.max_held_bytes = 50_000
+    limiter = bench.listener_front.limiter
+    limiter.max_held_bytes = 50_000
     first, second, whole = [await bench.connect() for _ in range(3)]
     data = post(b"x" * 40_000)
     first.writer.write(data[:-1])
-    while crowd.held_bytes < len(data) - 1:
+    while limiter.held_bytes < len(data) - 1:
         await asyncio.sleep(0.001)
     second.writer.write(data[:-1])
     async with asyncio.timeout(PATIENCE_S):
@@ -213,7 +213,7 @@ async def test_unfinished_requests_hold_no_more_bytes_than_all_may(bench: Bench)
     assert (await whole.answer())[0] == 200
     second.writer.write(data[-1:])
     assert (await second.answer())[0] == 400
-    assert crowd.held_bytes == 0
+    assert limiter.held_bytes == 0
 
 
 async def test_no_head_is_kept_as_it_was_sent(bench: Bench) -> None:

@@ -8,7 +8,7 @@ from merlot.broker.response import BrokerAnswer
 from merlot.broker.settings import BrokerSettings
 from merlot.codes import QueryErrorCode
 from merlot.query.answer.result import QueryStats
-from merlot.sql.normalised import normalised
+from merlot.sql.normal_form import normal_form
 from merlot.testing.clock import FakeClock
 from merlot.testing.patience import until
 from merlot.values.periods import DAY_MS
@@ -34,7 +34,7 @@ def a_log(clock: FakeClock | None = None, **settings: int) -> QueryLog:
     ],
 )
 def test_a_normal_form_has_no_constants(sql: str, expected: str) -> None:
-    assert normalised(sql) == expected
+    assert normal_form(sql) == expected
 
 
 async def test_queries_that_differ_in_constants_are_one_entry() -> None:

@@ -290,9 +290,9 @@ class World:
         for route in snapshot.select(0):
             for key in route.segments:
                 rows = self.rows_of(key)
-                if route.cut is TimeSplit.BEFORE:
+                if route.time_split is TimeSplit.BEFORE:
                     rows = [row for row in rows if row[2] < boundary_ms]
-                elif route.cut is TimeSplit.FROM:
+                elif route.time_split is TimeSplit.FROM:
                     rows = [row for row in rows if row[2] >= boundary_ms]
                 found.update(rows)
         return found
@@ -372,7 +372,7 @@ def test_batches_answer_for_all_but_their_last_day() -> None:
     world = world_with_days(3)
     snapshot = settle(world)
     assert snapshot.time_boundary_ms == FIRST_MS + 2 * DAY_MS
-    hidden = {one.record.name for one in snapshot.segments.values() if one.cut is TimeSplit.HIDDEN}
+    hidden = {one.record.name for one in snapshot.segments.values() if one.time_split is TimeSplit.HIDDEN}
     assert {"events_2_0", "events_2_1"} <= hidden
     assert not {"events_0_0", "events_1_1"} & hidden
     assert snapshot.total_docs < sum(one.record.total_docs for one in snapshot.segments.values())

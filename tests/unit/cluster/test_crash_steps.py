@@ -11,7 +11,7 @@ import pytest
 from tests.support.faults import METASTORE_WRITES, Fault, FaultyMetastore, Interrupted, ProcessDied
 
 from merlot.cluster import paths
-from merlot.cluster.consuming.found import find_control, find_stream, set_paused, tell_stream
+from merlot.cluster.consuming.stream_facts import find_control, find_stream, record_stream, set_paused
 from merlot.cluster.instances.reports import ReportReader, write_report
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
@@ -167,7 +167,7 @@ def make_anew(store: Metastore) -> None:
     assign_all(store)
     write_report(store, TABLE, SERVER, KEYS, {})
     set_paused(store, TABLE, paused=True, now_ms=1)
-    tell_stream(store, TABLE, {0: 7}, SERVER, 1)
+    record_stream(store, TABLE, {0: 7}, SERVER, 1)
 
 
 def is_whole(store: Metastore) -> bool:

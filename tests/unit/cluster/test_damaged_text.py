@@ -20,7 +20,7 @@ from merlot.cluster.manifests import row_rules
 from merlot.cluster.packing import packed, unpacked
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments import origins
-from merlot.cluster.tasks.compactions import tell_valid_docs, valid_docs
+from merlot.cluster.tasks.compactions import report_valid_docs, valid_docs
 from merlot.cluster.tasks.records import ValidDocsRecord
 from merlot.controller.cleaning import sure_time
 from merlot.errors import CorruptionError, NotFoundError
@@ -68,7 +68,7 @@ class DocsReport:
         self.store = SqliteMetastore(Path(self._folder.name) / "meta.db")
 
     def stored(self) -> str:
-        tell_valid_docs(self.store, "stored", "s@1", 80_000, DOCS.serialized(), InstanceId("Server_a_1"))
+        report_valid_docs(self.store, "stored", "s@1", 80_000, DOCS.serialized(), InstanceId("Server_a_1"))
         answer = valid_docs(self.store, "stored")
         assert answer is not None
         return answer[0].docs

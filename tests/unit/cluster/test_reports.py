@@ -124,14 +124,14 @@ def test_a_doubted_report_is_mended_if_it_was_cleaned_away_or_rolled_back(store:
     writer = ReportWriter(store, TABLE, SERVER)
     writer.write(["s1@1"], {})
     remove_report(store, TABLE, SERVER)
-    writer.doubt()
+    writer.recheck()
     assert writer.write(["s1@1"], {})
     assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}
     now = store.get(root)
     assert now is not None
     store.put(root, before.data, now.version)  # a metastore restored from an older snapshot
-    writer.doubt()
+    writer.recheck()
     assert writer.write(["s1@1"], {})
     assert ReportReader(store, TABLE).read()[SERVER].loaded == {"s1@1"}
-    writer.doubt()
+    writer.recheck()
     assert not writer.write(["s1@1"], {})

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.cluster.stream_table import NOW_MS, TABLE, begin, end_of, file_of, make_store, opened, sealed
 
 from merlot.cluster.consuming import checkpoints, transactions
-from merlot.cluster.consuming.checkpoints import PartitionCheckpoint, needed, write_checkpoint
+from merlot.cluster.consuming.checkpoints import StoredCheckpoint, needed, write_checkpoint
 from merlot.cluster.consuming.commits import commit_segment, propose_end
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.transactions import STAYING, MovedSnapshot, Rewritten
@@ -49,7 +49,7 @@ def put(store: SqliteMetastore, **update: object) -> None:
 def take_checkpoint(store: SqliteMetastore, sequence: int, tag: str) -> bool:
     until = checkpoints.sealed_until(line(store), sequence)
     urls = {record.key_text: f"{record.key_text}.{tag}" for record in until}
-    taken = PartitionCheckpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
+    taken = StoredCheckpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
     return write_checkpoint(store, TABLE, taken)[0]
 
 
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_the_file_before_is_not_named(store: SqliteMetastore) ->
     until = checkpoints.sealed_until(line(store), 2)
     urls = {record.key_text: "old" for record in until}
     swap(store, rewritten(store))
-    taken = PartitionCheckpoint(partition=0, sequence=2, key=until[-1].key_text, state=STATE, urls=urls)
+    taken = StoredCheckpoint(partition=0, sequence=2, key=until[-1].key_text, state=STATE, urls=urls)
     assert not write_checkpoint(store, TABLE, taken)[0]
     assert line(store)[0].snapshot_url == "moved"
 

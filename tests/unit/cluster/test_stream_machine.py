@@ -19,13 +19,13 @@ from merlot.cluster.consuming.steps import (
     FileBuilt,
     HeldRows,
     Leave,
-    Lost,
+    MessageLost,
     Peers,
     Propose,
     Publish,
     Read,
     RowEnd,
-    Seen,
+    SegmentLookedUp,
     SegmentSwitched,
     Switch,
     TakeOver,
@@ -99,7 +99,9 @@ class Driver:
     ) -> tuple[Action, ...]:
         self.epoch += 1
         name = self.replica.record.name
-        return self.give(Seen(segment=name, epoch=self.epoch, record=seen, following=following, is_assigned=mine))
+        return self.give(
+            SegmentLookedUp(segment=name, epoch=self.epoch, record=seen, following=following, is_assigned=mine)
+        )
 
     def peers(self, *positions: PositionRecord, live: frozenset[InstanceId] = frozenset({A, B})) -> tuple[Action, ...]:
         found = {one.instance: one for one in positions}
@@ -272,7 +274,7 @@ def test_answers_that_are_late_or_of_another_segment_change_nothing() -> None:
 def test_a_look_for_a_former_segment_says_nothing_of_the_one_that_is_worked_on() -> None:
     driver = Driver()
     driver.read(150)
-    late = Seen(segment=FIRST.name, epoch=9, record=None, following=NEXT, is_assigned=True)
+    late = SegmentLookedUp(segment=FIRST.name, epoch=9, record=None, following=NEXT, is_assigned=True)
     driver.give(late)
     driver.give(SegmentSwitched(NEXT, HeldRows(offset=150, docs=10)))
     before = driver.replica
@@ -292,7 +294,7 @@ def test_an_action_that_is_not_wanted_any_more_is_known() -> None:
 def test_lost_messages_end_a_segment_only_if_every_replica_has_lost_them() -> None:
     driver = Driver()
     driver.read(120)
-    (publish,) = driver.give(Lost(FIRST.name, 300))
+    (publish,) = driver.give(MessageLost(FIRST.name, 300))
     assert isinstance(publish, Publish)
     assert (publish.position.reason, publish.position.offset, publish.position.resume) == (LOST, 120, 300)
     mine = publish.position
@@ -303,14 +305,14 @@ def test_lost_messages_end_a_segment_only_if_every_replica_has_lost_them() -> No
 
 def test_lost_messages_are_given_up_when_the_others_are_silent_for_long() -> None:
     driver = Driver()
-    driver.give(Lost(FIRST.name, 300))
+    driver.give(MessageLost(FIRST.name, 300))
     driver.peers(position(A, 100, LOST, 300), live=frozenset({A}))
     assert proposed(driver.give(Tick(), after_ms=LIMITS.lost_hold_ms)) == (100, A, 300)
 
 
 def test_a_policy_to_stop_stops_and_tells() -> None:
     driver = Driver()
-    assert driver.give(Lost(FIRST.name, None)) == ()
+    assert driver.give(MessageLost(FIRST.name, None)) == ()
     assert driver.replica.phase is ReplicaPhase.STOPPED
     assert machine.may_read(driver.replica), "they may come back"
     assert driver.read(110) == ()
@@ -357,7 +359,7 @@ def test_the_age_of_a_segment_outlives_its_replicas() -> None:
 
 def test_a_segment_ends_when_the_memory_of_the_server_is_used_up() -> None:
     driver = Driver()
-    (action,) = driver.give(Read(FIRST.name, HeldRows(offset=110, docs=10, is_too_much=True)))
+    (action,) = driver.give(Read(FIRST.name, HeldRows(offset=110, docs=10, exceeds_memory=True)))
     assert isinstance(action, Publish)
     assert action.position.reason == "SIZE"
 
@@ -391,7 +393,7 @@ def test_a_file_that_could_not_be_committed_is_uploaded_again_after_a_pause() ->
 
 def test_whoever_finds_its_place_again_gives_nothing_up() -> None:
     driver = Driver()
-    driver.give(Lost(FIRST.name, 300))
+    driver.give(MessageLost(FIRST.name, 300))
     driver.read(110)
     assert driver.replica.phase is ReplicaPhase.CONSUMING
     assert driver.peers(position(A, 100, LOST, 300)) == ()

@@ -24,7 +24,7 @@ from tests.unit.cluster.stream_table import (
     sealed,
 )
 
-from merlot.cluster.consuming import found, transactions
+from merlot.cluster.consuming import stream_facts, transactions
 from merlot.cluster.consuming.commits import CommitOutcome, commit_segment, propose_end
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import lost_ranges, open_segments, stream_segment
@@ -397,31 +397,34 @@ def test_positions_are_read_by_segment_and_forgotten_with_it(store: SqliteMetast
 
 
 def test_partitions_are_added_and_keep_the_start_they_were_found_with(store: SqliteMetastore) -> None:
-    found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
-    found.tell_stream(store, TABLE, {0: 9, 1: 2}, SERVERS[1], NOW_MS + 1)
-    found.tell_stream(store, TABLE, {}, SERVERS[1], NOW_MS + 2, (StreamProblem.UNREACHABLE, "stream is away"))
-    now = found.find_stream(store, TABLE)
+    stream_facts.record_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
+    stream_facts.record_stream(store, TABLE, {0: 9, 1: 2}, SERVERS[1], NOW_MS + 1)
+    stream_facts.record_stream(store, TABLE, {}, SERVERS[1], NOW_MS + 2, (StreamProblem.UNREACHABLE, "stream is away"))
+    now = stream_facts.find_stream(store, TABLE)
     assert now is not None
     assert (now.starts, now.error, now.looked_ms) == ({0: 5, 1: 2}, "stream is away", NOW_MS + 2)
 
 
 def test_the_first_server_looks_and_the_second_when_it_misses_its_turn(store: SqliteMetastore) -> None:
-    assert found.is_due(None, SERVERS[1], SERVERS, NOW_MS)
-    told = found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
+    assert stream_facts.is_due(None, SERVERS[1], SERVERS, NOW_MS)
+    told = stream_facts.record_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
 
     def due(server: InstanceId, after_ms: int) -> bool:
-        return found.is_due(told, server, SERVERS, NOW_MS + after_ms)
+        return stream_facts.is_due(told, server, SERVERS, NOW_MS + after_ms)
 
-    assert [due(SERVERS[0], found.LOOK_MS - 1), due(SERVERS[0], found.LOOK_MS)] == [False, True]
-    assert [due(SERVERS[1], found.LOOK_MS), due(SERVERS[1], 2 * found.LOOK_MS)] == [False, True]
+    assert [due(SERVERS[0], stream_facts.LOOK_MS - 1), due(SERVERS[0], stream_facts.LOOK_MS)] == [False, True]
+    assert [due(SERVERS[1], stream_facts.LOOK_MS), due(SERVERS[1], 2 * stream_facts.LOOK_MS)] == [False, True]
     assert due(SERVERS[1], -1), "a clock was put back"
 
 
 def test_a_pause_is_asked_for_once(store: SqliteMetastore) -> None:
-    assert not found.find_control(store, TABLE).is_paused
-    found.set_paused(store, TABLE, paused=True, now_ms=1)
-    found.set_paused(store, TABLE, paused=True, now_ms=2)
-    assert (found.find_control(store, TABLE).is_paused, found.find_control(store, TABLE).since_ms) == (True, 1)
+    assert not stream_facts.find_control(store, TABLE).is_paused
+    stream_facts.set_paused(store, TABLE, paused=True, now_ms=1)
+    stream_facts.set_paused(store, TABLE, paused=True, now_ms=2)
+    assert (stream_facts.find_control(store, TABLE).is_paused, stream_facts.find_control(store, TABLE).since_ms) == (
+        True,
+        1,
+    )
 
 
 def test_a_table_made_anew_knows_nothing_of_the_stream_of_the_one_before(store: SqliteMetastore) -> None:
@@ -430,13 +433,13 @@ def test_a_table_made_anew_knows_nothing_of_the_stream_of_the_one_before(store: 
     for _ in range(2):  # of a table that is there, and of one that is gone, by a server that does not know yet
         publish_position(store, TABLE, told)
         write_progress(store, TABLE, ProgressRecord(instance=SERVERS[0], at_ms=NOW_MS))
-        found.tell_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
-        found.set_paused(store, TABLE, paused=True, now_ms=NOW_MS)
+        stream_facts.record_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
+        stream_facts.set_paused(store, TABLE, paused=True, now_ms=NOW_MS)
         with contextlib.suppress(NotFoundError):
             tables.delete_table(store, "t")
     tables.put_table(store, MANIFEST)
-    assert found.find_stream(store, TABLE) is None
-    assert not found.find_control(store, TABLE).is_paused
+    assert stream_facts.find_stream(store, TABLE) is None
+    assert not stream_facts.find_control(store, TABLE).is_paused
     assert not read_positions(store, TABLE)
     assert not read_progress(store, TABLE)
     assert begin(store, 7).epoch > 0
@@ -469,10 +472,10 @@ def test_a_retained_table_keeps_what_its_offsets_belong_to(tmp_path: Path, fault
         folder.mkdir()
         store = make_store(folder)
         begin(store, 0)
-        found.tell_stream(store, TABLE, {0: 0, 1: 70}, SERVERS[0], NOW_MS)
-        found.tell_topic_id(store, TABLE, "the old topic")
-        found.set_paused(store, TABLE, paused=paused, now_ms=NOW_MS)
-        before = found.find_state(store, TABLE)
+        stream_facts.record_stream(store, TABLE, {0: 0, 1: 70}, SERVERS[0], NOW_MS)
+        stream_facts.record_topic_id(store, TABLE, "the old topic")
+        stream_facts.set_paused(store, TABLE, paused=paused, now_ms=NOW_MS)
+        before = stream_facts.find_state(store, TABLE)
         assert before.topic_id
         faulty = FaultyMetastore(store, fault, at)
         for act in (retain, adopt):
@@ -481,13 +484,13 @@ def test_a_retained_table_keeps_what_its_offsets_belong_to(tmp_path: Path, fault
             if act is retain:
                 # A server that does not know yet looks at the topic, which is another one now.
                 act(store)
-                found.tell_stream(store, TABLE, {0: 900, 2: 900}, SERVERS[0], NOW_MS)
-                found.tell_topic_id(store, TABLE, "the new topic")
+                stream_facts.record_stream(store, TABLE, {0: 900, 2: 900}, SERVERS[0], NOW_MS)
+                stream_facts.record_topic_id(store, TABLE, "the new topic")
             act(store)
-        assert found.find_state(store, TABLE) == before
+        assert stream_facts.find_state(store, TABLE) == before
         tables.delete_table(store, "t")
         adopt(store)
-        assert found.find_state(store, TABLE) == StreamStateRecord(), "its files are gone, and its offsets"
+        assert stream_facts.find_state(store, TABLE) == StreamStateRecord(), "its files are gone, and its offsets"
         store.close()
         if faulty.num_writes <= at:
             break

@@ -15,7 +15,6 @@ from merlot.clock import Clock
 from merlot.cluster.backfill_record import ORDER, BackfillRecord, BackfillStep
 from merlot.cluster.consuming import backfills, transactions
 from merlot.cluster.consuming.backfills import begun
-from merlot.cluster.consuming.found import tell_stream
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.pinned import pinned_upsert, unpin_upsert, upsert_id
 from merlot.cluster.consuming.progress import (
@@ -26,6 +25,7 @@ from merlot.cluster.consuming.progress import (
     write_progress,
 )
 from merlot.cluster.consuming.recovery import decided_by, number_of, point_of
+from merlot.cluster.consuming.stream_facts import record_stream
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, ConsumingStatus, StreamSegmentRecord
 from merlot.cluster.segments.transaction import mutate
@@ -83,7 +83,7 @@ class World:
             self.position = {number: one.start_offset for number, one in open_segments(self.view).items()}
             return
         tables.put_table(self.store, MANIFEST)
-        tell_stream(self.store, TABLE, dict.fromkeys(self.position, 0), SERVERS[0], self.time.ms)
+        record_stream(self.store, TABLE, dict.fromkeys(self.position, 0), SERVERS[0], self.time.ms)
         while min(self.position.values()) < READ_BEFORE:
             self.control(self.store)
             self.serve()
@@ -234,7 +234,7 @@ def test_rows_of_the_stream_are_loaded_up_to_what_it_has_when_somebody_says_so(t
     assert not world.run(world.store, 20)
     assert world.record.step is BackfillStep.LOAD
     backfills.change_backfill(
-        world.store, TABLE, lambda record: None if record is None else backfills.told_loaded(record, world.time.ms)
+        world.store, TABLE, lambda record: None if record is None else backfills.mark_loaded(record, world.time.ms)
     )
     assert world.run(world.store)
     assert {one.start_offset for one in open_segments(world.view).values()} == {STREAM_END}

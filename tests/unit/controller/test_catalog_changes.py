@@ -16,8 +16,8 @@ from tests.unit.cluster import stream_table
 from tests.unit.cluster.stream_table import NOW_MS, TABLE
 
 from merlot.cluster.consuming import transactions
-from merlot.cluster.consuming.found import set_paused
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.stream_facts import set_paused
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import CatalogRecord, store_id
 from merlot.cluster.manifests import tables

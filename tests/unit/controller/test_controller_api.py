@@ -12,8 +12,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http.api import make_app
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

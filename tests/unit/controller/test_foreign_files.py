@@ -10,9 +10,9 @@ from merlot.cluster.manifests import tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import PublishRequest, publish
 from merlot.cluster.tasks.records import SHUFFLE_FOLDER
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.apply import ApplyError
 from merlot.controller.loop import ControllerLoop, LoopConfig
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.role import ControllerRole
 from merlot.errors import InvalidInputError
 from merlot.ids import TableName

@@ -25,11 +25,11 @@ from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, RemoveSegments, mutate
 from merlot.cluster.segments.view import load
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.catalog_store import FILE, FOLDER, read_catalog, write_catalog
 from merlot.controller.cleaning.catalogs import BACK_OFF_S
 from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.loop import UNCONFIRMED_S, ControllerLoop, LoopConfig
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import InstanceId

@@ -18,14 +18,14 @@ from tests.unit.controller.test_backfill_steps import (
 
 from merlot.cluster.backfill_record import ORDER, BackfillStep
 from merlot.cluster.consuming import backfills
-from merlot.cluster.consuming.found import find_state
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.stream_facts import find_state
 from merlot.cluster.consuming.transactions import SealedSegment
 from merlot.cluster.losses import LostRecord, mark_lost, name_store
 from merlot.cluster.manifests import tables
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.catalog import catalog_of
 from merlot.controller.cleaning.catalog_store import write_catalog
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.metastore.protocol import Check
 from merlot.metastore.sqlite import SqliteMetastore

@@ -15,16 +15,16 @@ from tests.unit.cluster import stream_table
 from tests.unit.cluster.stream_table import PINNED, TABLE
 
 from merlot.cluster.consuming import transactions
-from merlot.cluster.consuming.found import find_state, set_paused, tell_stream, tell_topic_id
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.stream_facts import find_state, record_stream, record_topic_id, set_paused
 from merlot.cluster.losses import LostRecord, find_lost, mark_lost, name_store
 from merlot.cluster.manifests import tables
 from merlot.cluster.records import AskedEnd, StreamSegmentRecord, StreamStateRecord
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.cleaning.catalog import catalog_of
 from merlot.controller.cleaning.catalog_store import read_catalog, write_catalog
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
 from merlot.ids import InstanceId
@@ -160,8 +160,8 @@ def test_a_missing_file_is_refused_with_its_offsets(lost: Lost) -> None:
 
 
 def test_offsets_of_another_topic_are_refused(lost: Lost) -> None:
-    tell_stream(lost.store, TABLE, {0: 0}, InstanceId("s"), 1)
-    tell_topic_id(lost.store, TABLE, "topic 2")
+    record_stream(lost.store, TABLE, {0: 0}, InstanceId("s"), 1)
+    record_topic_id(lost.store, TABLE, "topic 2")
     with pytest.raises(ConflictError, match="topic is another one"):
         lost.recover()
     assert load(lost.store, TABLE).segments == {}
@@ -190,7 +190,7 @@ def test_a_metastore_that_is_an_older_copy_is_refused(lost: Lost) -> None:
 
 def test_partitions_that_servers_have_found_since_are_new_ones(lost: Lost) -> None:
     """They read a new partition from its beginning, but partitions that they find at a first look from its end."""
-    tell_stream(lost.store, TABLE, {0: 5000, 1: 6000, 3: 7000}, InstanceId("s"), 1)
+    record_stream(lost.store, TABLE, {0: 5000, 1: 6000, 3: 7000}, InstanceId("s"), 1)
     lost.recover()
     lost.check_whole()
 

@@ -13,8 +13,8 @@ from merlot.cluster.instances.reports import write_report
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments import publish
 from merlot.cluster.segments.transaction import PutSegments, mutate
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http.api import make_app, routes
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

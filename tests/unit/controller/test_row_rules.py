@@ -13,8 +13,8 @@ from merlot.cluster.manifests import tables, upserts
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.transaction import PutSegments, mutate
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.apply import ApplyError, apply_manifests
-from merlot.controller.places import AllowedPlaces
 from merlot.ids import SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest

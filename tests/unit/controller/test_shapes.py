@@ -11,7 +11,7 @@ from tests.unit.spec import shapes
 
 from merlot.catalog import uploaded
 from merlot.catalog.publish import upload
-from merlot.cli.client import NodeClient
+from merlot.cli.client import DemoClient
 from merlot.cli.replacement import Replacer
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
@@ -73,7 +73,7 @@ def test_no_writer_publishes_rows_of_another_shape(service: ControllerService, f
         spec, deep = shapes.table().spec, str(folder / "uploaded")
         for one in built(other, folder).segments:
             with pytest.raises(InvalidInputError):
-                uploaded.take(one.path, shapes.table().name, spec, deep)
+                uploaded.accept_upload(one.path, shapes.table().name, spec, deep)
     assert service.view("trips").segments == {}
 
 
@@ -81,7 +81,7 @@ def test_no_writer_publishes_rows_of_another_shape(service: ControllerService, f
 def test_a_backfill_tells_the_shape_of_the_table_that_it_built_by(folder: Path, is_old: bool) -> None:
     table, sent = shapes.table(), []
 
-    class Recorder(NodeClient):
+    class Recorder(DemoClient):
         def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
             return {"manifest": {}} if is_old else {"manifest": {}, "shape": {}}
 
@@ -99,7 +99,7 @@ def test_rows_of_the_tables_own_shape_are_published_by_each(service: ControllerS
     done = service.publish("trips", PublishRequest(records=records, shape=shape_of(table.spec)))
     assert sorted(done.published) == sorted(record.name for record in records)
     for one in built(table, folder).segments:
-        record = uploaded.take(one.path, table.name, table.spec, str(folder / "deep"))
+        record = uploaded.accept_upload(one.path, table.name, table.spec, str(folder / "deep"))
         assert record.key in {known.key for known in records}
 
 

@@ -24,8 +24,8 @@ from tests.unit.spec.variants import Variant
 from merlot.catalog import uploaded
 from merlot.catalog.publish import upload
 from merlot.cluster.manifests.tables import put_table
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http.api import make_app
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import offline
 from merlot.metastore.sqlite import SqliteMetastore
@@ -105,7 +105,7 @@ def cluster(folder: Path, base: str, door: str) -> Iterator[Cluster]:
     put_table(store, table)
     places = AllowedPlaces(AllowedStores(own=str(folder / "deep")), AllowedStreams(folders=EVERY_FOLDER))
     service = ControllerService(store, places=places)
-    service.uploads.take = uploaded.take
+    service.uploads.take = uploaded.accept_upload
     with serve_app(make_app(service)) as url:
         yield Cluster(service, url, DOORS[door], folder, table)
     store.close()

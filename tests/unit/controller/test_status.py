@@ -20,8 +20,8 @@ from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import EchoRecord, IndexingRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http.api import make_app
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore

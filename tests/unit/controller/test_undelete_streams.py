@@ -30,7 +30,7 @@ from merlot.cluster.segments.transaction import (
     mutate,
 )
 from merlot.cluster.segments.view import load
-from merlot.controller.places import AllowedPlaces
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError, InvalidInputError, MerlotError
 from merlot.ids import SegmentKey, SegmentName

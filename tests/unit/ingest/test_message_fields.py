@@ -174,7 +174,7 @@ def test_any_expression_is_refused_or_has_a_value_or_a_reason_for_every_row() ->
                     row_expressions.RowExpressions(schema, filter_, derived)
                 continue
             num_taken += 1
-            judged = row_expressions.RowExpressions(schema, filter_, derived).judge(rows)
+            judged = row_expressions.RowExpressions(schema, filter_, derived).evaluate(rows)
             num_dropped = 0 if judged.dropped is None else judged.dropped.num_rows
             assert judged.rows.num_rows + num_dropped + judged.bad.count == 3, text
     assert num_taken > NUM_FILTERS // 3

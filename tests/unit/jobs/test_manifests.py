@@ -9,8 +9,8 @@ from tests.support.apps import serve_app
 from tests.unit.spec import shapes
 
 from merlot.cluster.manifests.tables import put_table
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.http.api import make_app
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec import manifest

@@ -15,7 +15,7 @@ from tests.support.faults import ProcessDied
 from merlot.catalog.transfer import fetch_segments, upload_segments
 from merlot.clock import SystemClock
 from merlot.cluster.consuming import checkpoints, merges, transactions
-from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, PartitionCheckpoint, needed, write_checkpoint
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, StoredCheckpoint, needed, write_checkpoint
 from merlot.cluster.consuming.commits import commit_segment, propose_end
 from merlot.cluster.consuming.merged import merged_keys
 from merlot.cluster.consuming.partitions import chains, open_segments
@@ -27,7 +27,7 @@ from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import PutSegments, RemoveSegments
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
-from merlot.cluster.tasks.compactions import task_of, tell_valid_docs
+from merlot.cluster.tasks.compactions import report_valid_docs, task_of
 from merlot.cluster.tasks.records import CompactionConfig, TaskRecord
 from merlot.errors import UnavailableError
 from merlot.ids import InstanceId, TableName
@@ -100,7 +100,7 @@ class World:
             self.take_checkpoint(1, case.live)
         else:
             bits = Bits().changed(pa.array(case.live, pa.int64()).to_numpy(), to=True).serialized()
-            tell_valid_docs(self.metastore, self.task.id, self.line[0].key_text, len(IDS), bits, SERVER)
+            report_valid_docs(self.metastore, self.task.id, self.line[0].key_text, len(IDS), bits, SERVER)
 
     @property
     def line(self) -> dict[int, StreamSegmentRecord]:
@@ -138,7 +138,7 @@ class World:
             path.write_bytes(data)
             urls[record.key_text] = self.store.url_below(TABLE, SNAPSHOT_FOLDER, path.name)
             self.store.put(path, urls[record.key_text])
-        taken = PartitionCheckpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
+        taken = StoredCheckpoint(partition=0, sequence=sequence, key=until[-1].key_text, state=STATE, urls=urls)
         assert write_checkpoint(self.metastore, TABLE, taken)[0]
 
     def run(self, reached: Callable[[str], None]) -> None:
@@ -253,7 +253,7 @@ def is_told(world: World) -> TaskRecord:
     )
     task = task_of(TABLE, config, 1)
     bits = Bits().changed(pa.array(MERGED_DOCS, pa.int64()).to_numpy(), to=True).serialized()
-    tell_valid_docs(world.metastore, task.id, config.segment, 2 * len(IDS), bits, SERVER)
+    report_valid_docs(world.metastore, task.id, config.segment, 2 * len(IDS), bits, SERVER)
     return task
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.pool_parts import CONFIG
 
 from merlot.spec.tenancy import Resources
-from merlot_operator.accepted import all_run, as_run, spec_of, text_of
+from merlot_operator.accepted import spec_of, text_of, with_accepted_spec, with_accepted_specs
 from merlot_operator.desired import sizes
 from merlot_operator.desired.demand import PoolDemand, cluster_demand, own_pool, pool_demand, pool_of, tenant_of
 from merlot_operator.kube.compare import quantity
@@ -72,7 +72,7 @@ def test_refused_change_asks_for_nothing() -> None:
 
 def test_table_that_was_never_accepted_asks_for_no_servers() -> None:
     new = {**table("a", tenants={"broker": {"replicas": 9}}), "status": {}}
-    assert (spec_of(new), as_run(new), all_run([new])) == (None, new, [])
+    assert (spec_of(new), with_accepted_spec(new), with_accepted_specs([new])) == (None, new, [])
     assert pool_demand("n", pool_of(new), [new], CONFIG) is None
     cluster = cluster_demand("n", [new], CONFIG)
     assert cluster is not None

@@ -13,11 +13,11 @@ from merlot.errors import InvalidInputError
 from merlot.spec.manifest import load_document
 from merlot.spec.table import Table
 from merlot_operator import restrictions
+from merlot_operator.allowed_places import NotAllowedError, check_places, places_problem
 from merlot_operator.config import Config, RoleSize, from_environment
 from merlot_operator.desired.demand import ClusterDemand
 from merlot_operator.manifests.cluster import cluster_objects
 from merlot_operator.manifests.pool import pool_objects
-from merlot_operator.places import NotAllowedError, check_places, places_problem
 
 ENVIRONMENT = {
     "MERLOT_METASTORE": "zk://zk:2181/m",

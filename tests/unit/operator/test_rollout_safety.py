@@ -31,7 +31,7 @@ from merlot.cluster.records import (
     TableRecord,
 )
 from merlot.cluster.segments.view import Bucket, TableView
-from merlot.controller.status.cluster import ClusterFacts, TableStatusFacts, table_status
+from merlot.controller.status.cluster import ClusterFacts, TableFacts, table_status
 from merlot.ids import InstanceId, TableName
 from merlot.spec.manifest import load
 from merlot_operator.manifests.pool import instance_of, stateful_set
@@ -153,7 +153,7 @@ class World:
         cluster = ClusterFacts(live=server_records | broker, echoes={BROKER: self.echo}, drains=self.drains)
         reports = {one.instance: ServerReport(one.instance, frozenset(one.loaded), {}) for one in self.servers.values()}
         record = TableRecord(name=TABLE, manifest={}, revision=1)
-        return table_status(TableStatusFacts(record=record, spec=SPEC, view=self.view, reports=reports), cluster)
+        return table_status(TableFacts(record=record, spec=SPEC, view=self.view, reports=reports), cluster)
 
     def operate(self) -> None:
         """One pass of the operator over the pool."""

@@ -454,7 +454,7 @@ def test_columns_of_nested_messages_are_derived(part: str) -> None:
     rows = pa.table(
         {"payload": [json.dumps(message["payload"]), "{}"], "city": ["rome", None], "group": ['{"id": 7}', None]}
     )
-    judged = RowExpressions(table.spec.table_schema, None, derived).judge(rows)
+    judged = RowExpressions(table.spec.table_schema, None, derived).evaluate(rows)
     assert judged.bad.count == 0
     first, second = judged.rows.select(list(derived)).to_pylist()
     assert list(first.values()) == ["ROME", "3", "deep", ["p", "q"], "b", "7"]

@@ -16,9 +16,9 @@ from merlot.clock import SystemClock
 from merlot.cluster import homes, paths
 from merlot.cluster.manifests import rollups, schemas, tables
 from merlot.cluster.records import HomeRecord
+from merlot.controller.allowed_places import AllowedPlaces
 from merlot.controller.apply import applier
 from merlot.controller.http.api import make_app
-from merlot.controller.places import AllowedPlaces
 from merlot.controller.service import ControllerService
 from merlot.errors import ConflictError
 from merlot.metastore.protocol import Metastore, Op

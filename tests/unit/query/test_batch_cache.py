@@ -52,7 +52,7 @@ def small_segments(make_table, monkeypatch):
 def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_once(make_table, monkeypatch):
     table, cache = small_segments(make_table, monkeypatch)
     later = []
-    hurried = replace(table, context=replace(table.context, join_later=later.append))
+    hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
     assert [hurried.query(SQL)[0][0] for _ in range(4)] == [9.0] * 4
     assert len(later) == 2
     known = cache.peek(table.segments)
@@ -76,7 +76,7 @@ def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_
 def test_a_query_that_is_too_much_work_is_not_counted_and_joins_nothing(make_table, monkeypatch):
     table, cache = small_segments(make_table, monkeypatch)
     later = []
-    tight = replace(table, context=replace(table.context, join_later=later.append, most_docs=2))
+    tight = replace(table, context=replace(table.context, coalesce_later=later.append, most_docs=2))
     for _ in range(3):
         with pytest.raises(TooMuchWorkError):
             tight.query(SQL)

@@ -14,7 +14,7 @@ from merlot.query.execute import execute
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Reduce
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.sql.parse import parse
 
 FIELDS: list[dict[str, Any]] = [
@@ -67,7 +67,7 @@ def rows(seed: int, *, start: int, huge: bool = False) -> list[dict[str, Any]]:
 
 
 def one_row_of(logical: Reduce, partials: list[Partial]) -> list[Any] | None:
-    taken_over = one_row.answer(logical, partials)
+    taken_over = scalar_aggregates.answer(logical, partials)
     return None if taken_over is None else taken_over[2]
 
 
@@ -125,7 +125,7 @@ def test_a_sum_of_a_column_and_a_constant_is_one_of_the_column(make_table: Any) 
 )
 def test_other_queries_are_not_plain(make_table: Any, sql: str) -> None:
     table = make_table(FIELDS, rows(1, start=0))
-    assert not one_row.takes(plan(bind(parse(sql), table.schema, {})).leaf.work)
+    assert not scalar_aggregates.takes(plan(bind(parse(sql), table.schema, {})).leaf.work)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_answer_whose_columns_are_others_is_left_to_tables(make_table: Any) -
     other = execute(
         plan(bind(parse("SELECT SUM(l), COUNT(*) FROM t"), table.schema, {})).leaf, table.segments, table.context
     )
-    assert one_row.answer(logical, [other]) is None
+    assert scalar_aggregates.answer(logical, [other]) is None
 
 
 @OF_FILES
@@ -179,4 +179,4 @@ def test_counting_all_rows_looks_at_none_of_them(make_table: Any) -> None:
     table = make_table(FIELDS, rows(1, start=0), rows(2, start=100))
     logical = plan(bind(parse("SELECT COUNT(*) FROM t"), table.schema, {}))
     partial = execute(logical.leaf, table.segments, replace(table.context, most_docs=0))
-    assert one_row.answer(logical, [partial]) == (("count(*)",), ("LONG",), [200])
+    assert scalar_aggregates.answer(logical, [partial]) == (("count(*)",), ("LONG",), [200])

@@ -24,7 +24,7 @@ from merlot.query.context import ExecutionContext
 from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.star_trees import coalesced as coalesced_trees
 from merlot.query.star_trees.coalesced import SIGHTINGS
 from merlot.segment.arrow_types import arrow_schema
@@ -250,7 +250,7 @@ def test_whole_numbers_of_documents_are_one_row_in_plain_numbers(table: Table, j
         logical = plan(bind(parse(sql), one.schema, {}))
         partial = one.partial(sql)
         assert isinstance(partial.content, PlainRows)
-        taken_over = one_row.answer(logical, [partial])
+        taken_over = scalar_aggregates.answer(logical, [partial])
         assert taken_over is not None
         by_rows = one.query(sql, useStarTree="false")
         assert [taken_over[2]] == to_pinot_rows(reduce(logical, [partial], one.schema)) == by_rows
@@ -319,7 +319,7 @@ def test_trees_of_segments_that_are_asked_for_again_are_joined(tmp_path: Path) -
 def test_who_has_no_time_has_trees_joined_later(tmp_path: Path) -> None:
     table = made(tmp_path, 600, (200, 400))
     later: list[Callable[[], None]] = []
-    hurried = replace(table, context=replace(table.context, join_later=later.append))
+    hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
     sql = "SELECT city, SUM(sold) FROM t GROUP BY city"
     assert [told(hurried, sql) for _ in range(3)] == [[(3, 21, False)]] * 3
     assert len(later) == 1

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from merlot.query.filter import docset
-from merlot.query.shortcuts import one_row
+from merlot.query.shortcuts import scalar_aggregates
 from merlot.segment.index.nulls import words_of
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import SomeDocs
+from merlot.segment.segment_view import SegmentView
 from merlot.spec.indexing import IndexingSpec
 
 FIELDS = [
@@ -89,7 +89,7 @@ def test_extremes_are_of_valid_docs(
 ) -> None:
     """Of docs that are told by bits, over several chunks."""
     monkeypatch.setattr(docset, "FEW_DOCS", 0)
-    monkeypatch.setattr(one_row, "CHUNK_DOCS", 128)
+    monkeypatch.setattr(scalar_aggregates, "CHUNK_DOCS", 128)
     part = rows(0, 500)
     mask = np.random.default_rng(3).random(len(part)) < share
     table = make_table(FIELDS, part)

@@ -116,7 +116,7 @@ def shown(view: EditionView, edition: Sequence[Pushed]) -> list[list[tuple[int, 
         assert segment is not None
         assert isinstance(segment.valid_docs, SomeDocs)
         live = docs_of(segment.valid_docs.words)
-        every = live if segment.valid_docs.with_deleted is None else docs_of(segment.valid_docs.with_deleted)
+        every = live if segment.valid_docs.with_tombstones is None else docs_of(segment.valid_docs.with_tombstones)
         found.append(sorted((doc, doc not in live) for doc in every))
     return found
 

@@ -27,7 +27,7 @@ def capacities() -> list[int]:
 
 
 def test_bounds_are_those_of_the_server() -> None:
-    set_bounds(ServerSettings(decoded_bytes=1_000, joined_bytes=2_000))
+    set_bounds(ServerSettings(decoded_bytes=1_000, coalesced_bytes=2_000))
     assert capacities() == [1_000, 2_000]
 
 

@@ -37,7 +37,7 @@ class HandlerBench:
     def __init__(self, bench: TableDataBench, manager: TableDataManager) -> None:
         self.bench = bench
         self.manager = manager
-        self.scheduler = Scheduler(SchedulerConfig(max_young=2, max_running=2, max_waiting=4, helpers=1))
+        self.scheduler = Scheduler(SchedulerConfig(max_young=2, max_running=2, max_waiting=4, num_helpers=1))
         self.handler = self.make_handler(ServerSettings())
 
     def make_handler(self, settings: ServerSettings) -> QueryHandler:

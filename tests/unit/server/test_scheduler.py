@@ -12,7 +12,7 @@ from merlot.testing.patience import PATIENCE_S
 
 @pytest.fixture
 async def scheduler() -> AsyncIterator[Scheduler]:
-    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=1, max_waiting=4, helpers=1))
+    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=1, max_waiting=4, num_helpers=1))
     yield scheduler
     scheduler.close()
 
@@ -51,7 +51,7 @@ async def test_tables_take_turns_however_long_their_lines_are(scheduler: Schedul
 
 
 async def test_a_query_that_runs_long_makes_room_for_short_ones() -> None:
-    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=2, max_waiting=4, helpers=1))
+    scheduler = Scheduler(SchedulerConfig(max_young=1, max_running=2, max_waiting=4, num_helpers=1))
     gates = [Gate(), Gate()]
     tasks = [await start(scheduler, "a", gate) for gate in gates]
     await asyncio.to_thread(gates[1].started.wait)

@@ -63,7 +63,7 @@ def test_a_letter_is_written(pattern: str, zone: str, text: str) -> None:
     compiled = DateTimePattern.compile(pattern)
     assert compiled.format(MOMENT.astimezone(zone_of(zone))) == text
     millis = np.array([millis_of(MOMENT)])
-    assert written(compiled, millis, calendar.shown(millis, zone), zone).to_pylist() == [text]
+    assert written(compiled, millis, calendar.local_times(millis, zone), zone).to_pylist() == [text]
 
 
 def test_midnight_is_hour_24_of_k_and_0_of_big_k() -> None:
@@ -74,7 +74,9 @@ def test_midnight_is_hour_24_of_k_and_0_of_big_k() -> None:
 def test_eras_and_years_of_them_are_written(years: int) -> None:
     days = np.array([f"{years:05}" if years < 0 else f"{years:04}"], "datetime64[Y]").astype("datetime64[ms]")
     millis = days.astype(np.int64)
-    (text,) = written(DateTimePattern.compile("G Y yy C"), millis, calendar.shown(millis, "UTC"), "UTC").to_pylist()
+    (text,) = written(
+        DateTimePattern.compile("G Y yy C"), millis, calendar.local_times(millis, "UTC"), "UTC"
+    ).to_pylist()
     assert text == f"{'AD' if years > 0 else 'BC'} {abs(years)} {abs(years) % 100:02} {abs(years) // 100}"
 
 
@@ -180,5 +182,5 @@ def test_what_a_whole_pattern_writes_it_reads(millis: int, zone: str, pattern: s
 def test_rows_are_written_as_single_values_are(millis: list[int], zone: str, letter: str, width: int) -> None:
     pattern = DateTimePattern.compile(letter * (min(width, 3) if letter == "z" else width))
     times = np.array(millis)
-    found = written(pattern, times, calendar.shown(times, zone), zone).to_pylist()
+    found = written(pattern, times, calendar.local_times(times, zone), zone).to_pylist()
     assert found == [pattern.format(datetime_of(one).astimezone(zone_of(zone))) for one in millis]

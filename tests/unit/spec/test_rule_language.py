@@ -7,7 +7,7 @@ import pytest
 from merlot.spec.rules.language import ITEM, OLD, SELF, RuleCondition, any_of, every, has, is_empty, pairs, some, unique
 from merlot.spec.rules.rule import Rule, Violation, violations
 
-A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL", words=("FULL", "DEDUP"))
+A, B, MODE = SELF.field("a"), SELF.field("b"), SELF.field("mode", default="FULL", allowed=("FULL", "DEDUP"))
 
 
 @pytest.mark.parametrize(

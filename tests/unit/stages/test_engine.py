@@ -18,7 +18,7 @@ import pytest
 
 from merlot.broker.stages import ended
 from merlot.codes import QueryErrorCode
-from merlot.query.stages.engine import Engine, StageError, StageInterruptedError, from_engine, to_engine
+from merlot.query.stages.engine import EngineRun, StageError, StageInterruptedError, from_engine, to_engine
 from merlot.query.stages.engine_calls import EngineFunction
 from merlot.query.stages.engine_instances import MOST_IDLE, EngineLimits, Instances
 from merlot.query.stages.engine_sql import EngineQuery
@@ -71,14 +71,14 @@ def numbers() -> pa.Table:
 def test_it_reaches_no_file_no_network_and_no_setting(sql: str, tmp_path: Path) -> None:
     """Not that such text could come to it: that it would be of no use."""
     with pytest.raises(StageError):
-        Engine(limits(tmp_path)).run(query(sql), {})
+        EngineRun(limits(tmp_path)).run(query(sql), {})
     assert not Path("/tmp/out-of-the-engine").exists()
 
 
 def test_it_reads_no_variable_of_the_program(tmp_path: Path) -> None:
     secret = pa.table({"c0": [1]})
     with pytest.raises(StageError, match="does not exist"):
-        Engine(limits(tmp_path)).run(query("SELECT c0 FROM secret"), {})
+        EngineRun(limits(tmp_path)).run(query("SELECT c0 FROM secret"), {})
     assert secret.num_rows == 1
 
 
@@ -90,7 +90,7 @@ WIDE = query(
 
 
 def test_it_spills_and_leaves_nothing_behind(tmp_path: Path, numbers: pa.Table) -> None:
-    made = Engine(limits(tmp_path, memory_bytes=30_000_000, threads=1)).run(WIDE, {"t": numbers})
+    made = EngineRun(limits(tmp_path, memory_bytes=30_000_000, threads=1)).run(WIDE, {"t": numbers})
     assert made.columns[0].to_pylist() == [ROWS]
     assert os.listdir(tmp_path) == []
 
@@ -98,14 +98,14 @@ def test_it_spills_and_leaves_nothing_behind(tmp_path: Path, numbers: pa.Table) 
 def test_an_instance_that_ended_well_is_used_again_and_knows_nothing_of_the_query_before(tmp_path: Path) -> None:
     table = pa.table({"c0": [3]})
     asked = query("SELECT f0(c0) AS c0 FROM t", Asked(lambda columns, check: columns[0]))
-    assert Engine(limits(tmp_path)).run(asked, {"t": table}).columns[0].to_pylist() == [3]
+    assert EngineRun(limits(tmp_path)).run(asked, {"t": table}).columns[0].to_pylist() == [3]
     folders = os.listdir(tmp_path)
     again = query("SELECT f0(c0) AS c0 FROM t", Asked(lambda columns, check: pa.compute.add(columns[0], 1)))
-    assert Engine(limits(tmp_path)).run(again, {"t": table}).columns[0].to_pylist() == [4]
+    assert EngineRun(limits(tmp_path)).run(again, {"t": table}).columns[0].to_pylist() == [4]
     assert os.listdir(tmp_path) == folders != []
     for sql in ("SELECT c0 FROM t", "SELECT f0(1) AS c0"):
         with pytest.raises(StageError, match="does not exist"):
-            Engine(limits(tmp_path)).run(query(sql), {})
+            EngineRun(limits(tmp_path)).run(query(sql), {})
     assert os.listdir(tmp_path) == [], "an instance is closed after a query that failed"
 
 
@@ -127,18 +127,18 @@ def test_queries_at_the_same_time_have_an_instance_each_and_few_stay(tmp_path: P
 
 def test_more_than_memory_and_disk_hold_is_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
     with pytest.raises(LimitExceededError, match="stages need more") as caught:
-        Engine(limits(tmp_path, memory_bytes=8_000_000, spill_bytes=1_000_000, threads=1)).run(WIDE, {"t": numbers})
+        EngineRun(limits(tmp_path, memory_bytes=8_000_000, spill_bytes=1_000_000, threads=1)).run(WIDE, {"t": numbers})
     assert caught.value.code == QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
     assert os.listdir(tmp_path) == []
 
 
 def test_more_rows_than_allowed_are_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
     with pytest.raises(LimitExceededError, match="too many rows limit=100"):
-        Engine(limits(tmp_path), max_rows=100).run(query("SELECT c0 FROM t"), {"t": numbers})
+        EngineRun(limits(tmp_path), max_rows=100).run(query("SELECT c0 FROM t"), {"t": numbers})
 
 
 def test_an_interrupt_ends_a_run_from_another_thread(tmp_path: Path, numbers: pa.Table) -> None:
-    engine = Engine(limits(tmp_path))
+    engine = EngineRun(limits(tmp_path))
     endless = query("SELECT COUNT(*) AS c0 FROM t a, t b, t c WHERE a.c0 + b.c0 + c.c0 = -1")
     timer = threading.Timer(0.3, engine.interrupt)
     timer.start()
@@ -151,11 +151,11 @@ def test_what_fails_past_the_first_rows_fails_as_the_first_would(tmp_path: Path)
     late = np.zeros(ROWS, np.int64)
     late[-1] = 2**62
     with pytest.raises(QueryArithmeticError, match="overflow in multiplication"):
-        Engine(limits(tmp_path)).run(query("SELECT c0 * 4 AS c0 FROM t"), {"t": pa.table({"c0": late})})
+        EngineRun(limits(tmp_path)).run(query("SELECT c0 * 4 AS c0 FROM t"), {"t": pa.table({"c0": late})})
 
 
 def test_an_interrupt_past_the_first_rows_ends_a_run(tmp_path: Path, numbers: pa.Table) -> None:
-    engine = Engine(limits(tmp_path))
+    engine = EngineRun(limits(tmp_path))
     seen: list[int] = []
 
     def second(columns: Sequence[pa.Array], check: Callable[[], None]) -> pa.Array:
@@ -174,13 +174,13 @@ def test_an_interrupt_past_the_first_rows_ends_a_run(tmp_path: Path, numbers: pa
 def test_lists_of_rows_for_aggregates_are_bounded_by_the_memory(tmp_path: Path, numbers: pa.Table) -> None:
     mode = EngineFunction("f0", Aggregate("distinctcounthllplus", (Column("x0", STRING),), LONG), (STRING,))
     listed = query("SELECT f0(list(c1)) AS c0 FROM t", mode)
-    assert Engine(limits(tmp_path)).run(listed, {"t": numbers}).columns[0].to_pylist() == [ROWS]
+    assert EngineRun(limits(tmp_path)).run(listed, {"t": numbers}).columns[0].to_pylist() == [ROWS]
     with pytest.raises(LimitExceededError, match="stages need more"):
-        Engine(limits(tmp_path, memory_bytes=20_000_000)).run(listed, {"t": numbers})
+        EngineRun(limits(tmp_path, memory_bytes=20_000_000)).run(listed, {"t": numbers})
 
 
 def test_an_interrupt_before_a_run_ends_it_at_once(tmp_path: Path, numbers: pa.Table) -> None:
-    engine = Engine(limits(tmp_path))
+    engine = EngineRun(limits(tmp_path))
     engine.interrupt()
     with pytest.raises(StageInterruptedError):
         engine.run(query("SELECT COUNT(*) AS c0 FROM t"), {"t": numbers})
@@ -189,7 +189,7 @@ def test_an_interrupt_before_a_run_ends_it_at_once(tmp_path: Path, numbers: pa.T
 def test_a_whole_number_that_does_not_fit_is_an_error_of_arithmetic(tmp_path: Path) -> None:
     table = pa.table({"c0": pa.array([2**63 - 1, 1], pa.int64())})
     with pytest.raises(QueryArithmeticError):
-        Engine(limits(tmp_path)).run(query("SELECT CAST(sum(c0) AS BIGINT) AS c0 FROM t"), {"t": table})
+        EngineRun(limits(tmp_path)).run(query("SELECT CAST(sum(c0) AS BIGINT) AS c0 FROM t"), {"t": table})
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_decimals_have_the_texts_that_python_writes(digits: int, scale: int) -> 
 def test_an_answer_of_decimals_is_stopped_between_two_batches(tmp_path: Path) -> None:
     """The engine itself is done with a batch before the interrupt, which it forgets."""
 
-    class Late(Engine):
+    class Late(EngineRun):
         num_asked = 0
 
         def _check(self) -> None:
@@ -241,7 +241,7 @@ def test_a_decimal_of_too_many_digits_is_an_error_of_limits() -> None:
         to_engine(pa.array(["1" * 39]), BIG_DECIMAL)
 
 
-class Forgetful(Engine):
+class Forgetful(EngineRun):
     """Loses the first interrupt, as DuckDB does one that comes before it executes."""
 
     num_lost = 0

@@ -6,7 +6,7 @@ import pytest
 
 from merlot.errors import CorruptionError
 from merlot.wire import frames
-from merlot.wire.frames import PART_BYTES, FrameReader, Hello, Kind, MessageReader, UnfinishedBytes, cut, encode
+from merlot.wire.frames import PART_BYTES, FrameKind, FrameReader, Hello, MessageReader, UnfinishedBytes, cut, encode
 
 
 def frames_in(*pieces: bytes) -> list[frames.Frame]:
@@ -19,7 +19,7 @@ def frames_in(*pieces: bytes) -> list[frames.Frame]:
 
 
 def test_frames_come_whole_however_the_bytes_are_cut() -> None:
-    sent = [(Kind.LAST, number, bytes(range(number))) for number in range(20)] + [(Kind.PING, 0, b"")]
+    sent = [(FrameKind.LAST, number, bytes(range(number))) for number in range(20)] + [(FrameKind.PING, 0, b"")]
     data = b"".join(encode(*frame) for frame in sent)
     rng = random.Random(7)
     for _ in range(50):
@@ -29,16 +29,16 @@ def test_frames_come_whole_however_the_bytes_are_cut() -> None:
     assert frames_in(*(data[place : place + 1] for place in range(len(data)))) == sent
 
 
-@pytest.mark.parametrize("place", range(len(encode(Kind.LAST, 3, b"payload"))))
+@pytest.mark.parametrize("place", range(len(encode(FrameKind.LAST, 3, b"payload"))))
 def test_a_frame_with_any_byte_changed_does_not_pass(place: int) -> None:
-    data = bytearray(encode(Kind.LAST, 3, b"payload"))
+    data = bytearray(encode(FrameKind.LAST, 3, b"payload"))
     data[place] ^= 0x41
     with pytest.raises(CorruptionError):
         frames_in(bytes(data), bytes(1 << 20))  # if the length grew, more bytes are waited for
 
 
 def test_a_frame_longer_than_allowed_is_refused_by_its_head() -> None:
-    data = encode(Kind.LAST, 1, bytes(frames.MAX_FRAME_BYTES + 1))
+    data = encode(FrameKind.LAST, 1, bytes(frames.MAX_FRAME_BYTES + 1))
     with pytest.raises(CorruptionError, match="too long"):
         frames_in(data[:20])
 
@@ -50,7 +50,7 @@ def test_another_protocol_is_refused() -> None:
 
 def test_kinds_of_a_later_version_are_ignored() -> None:
     later = encode(99, 1, b"?")  # type: ignore[arg-type]
-    assert frames_in(later + encode(Kind.PONG, 0)) == [(Kind.PONG, 0, b"")]
+    assert frames_in(later + encode(FrameKind.PONG, 0)) == [(FrameKind.PONG, 0, b"")]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
@@ -59,9 +59,9 @@ def test_a_message_comes_together_from_its_parts(size: int) -> None:
     reader = MessageReader(UnfinishedBytes())
     *parts, last = frames_in(*cut(5, message))
     for kind, call, payload in parts:
-        assert (kind, call) == (Kind.PART, 5)
+        assert (kind, call) == (FrameKind.PART, 5)
         reader.part(call, payload)
-    assert last[0] is Kind.LAST
+    assert last[0] is FrameKind.LAST
     assert reader.last(5, last[2]) == message
 
 

@@ -13,7 +13,7 @@ from merlot.testing.clock import FakeClock
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import TcpChannel
 from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
-from merlot.wire.frames import Hello, Kind, encode
+from merlot.wire.frames import FrameKind, Hello, encode
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import CREDIT_S, FRAME_BYTES, READ_BYTES, SHARED_BYTES_S, SPARE_BYTES_S, Lane, Pace
 
@@ -122,7 +122,7 @@ async def flooding(port: Port, exits: contextlib.ExitStack, frame: bytes) -> asy
     """A connection that has sent 32 MB of the same frame, as far as they are taken."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port.number)
     exits.callback(cut_off, writer)
-    writer.write(encode(Kind.HELLO, 0, Hello().to_bytes()))
+    writer.write(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
     writer.write(frame * ((32 << 20) // len(frame)))
     return reader
 
@@ -134,7 +134,7 @@ async def rests(port: Port, count: int) -> None:
 
 
 async def test_a_peer_that_floods_waits_and_others_are_answered(port: Port, exits: contextlib.ExitStack) -> None:
-    part = encode(Kind.PART, 1, bytes(1 << 20))
+    part = encode(FrameKind.PART, 1, bytes(1 << 20))
     port.clock.advance(1.0)
     for _ in range(3):
         await flooding(port, exits, part)
@@ -150,7 +150,9 @@ async def test_a_peer_that_floods_waits_and_others_are_answered(port: Port, exit
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.parametrize("frame", [encode(Kind.PING, 0), encode(Kind.LAST, 1, b"?")], ids=["pings", "garbage"])
+@pytest.mark.parametrize(
+    "frame", [encode(FrameKind.PING, 0), encode(FrameKind.LAST, 1, b"?")], ids=["pings", "garbage"]
+)
 async def test_a_peer_that_sends_many_small_frames_is_answered_a_bounded_number_of_them(
     port: Port, exits: contextlib.ExitStack, frame: bytes
 ) -> None:
@@ -160,15 +162,15 @@ async def test_a_peer_that_sends_many_small_frames_is_answered_a_bounded_number_
     for _ in range(20):
         assert await port.answers()
     answers = await reader.read(1 << 20)
-    least_answer = len(encode(Kind.PONG, 0))
+    least_answer = len(encode(FrameKind.PONG, 0))
     assert len(answers) / least_answer <= 20 * (SHARED_BYTES_S + SPARE_BYTES_S) * CREDIT_S / FRAME_BYTES
 
 
 async def test_a_peer_that_sends_single_bytes_waits(port: Port, exits: contextlib.ExitStack) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port.number)
     exits.callback(cut_off, writer)
-    writer.write(encode(Kind.HELLO, 0, Hello().to_bytes()))
-    frame = encode(Kind.PART, 1, bytes(1 << 20))
+    writer.write(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
+    frame = encode(FrameKind.PART, 1, bytes(1 << 20))
     for position in range(1 + round((SHARED_BYTES_S + SPARE_BYTES_S) * CREDIT_S / READ_BYTES)):
         before = len(port.server.connections)
         writer.write(frame[position : position + 1])
@@ -191,7 +193,7 @@ async def test_a_host_holds_no_more_connections_than_allowed(port: Port) -> None
 async def test_a_connection_that_is_cut_off_while_it_waits_leaves_its_share(
     port: Port, exits: contextlib.ExitStack
 ) -> None:
-    await flooding(port, exits, encode(Kind.PART, 1, bytes(1 << 20)))
+    await flooding(port, exits, encode(FrameKind.PART, 1, bytes(1 << 20)))
     await rests(port, 1)
     assert sum(port.server.pace.lanes.values()) == 2
     (waiting,) = [one for one in port.server.connections if one._resting is not None]

@@ -13,7 +13,7 @@ from merlot.wire import frames
 from merlot.wire.client import TcpChannel
 from merlot.wire.codec import encode_request
 from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
-from merlot.wire.frames import FrameReader, Hello, Kind, encode
+from merlot.wire.frames import FrameKind, FrameReader, Hello, encode
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 REQUEST = ServerRequest(request_id="7", table=TableName("t_OFFLINE"), query=b"{}", segments=("a@1",), timeout_ms=5000)
@@ -32,7 +32,7 @@ async def exits() -> AsyncIterator[contextlib.AsyncExitStack]:
 async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """A server's side of the introduction."""
     await next_frame(reader)
-    writer.write(encode(Kind.HELLO, 0, Hello(instance="fake").to_bytes()))
+    writer.write(encode(FrameKind.HELLO, 0, Hello(instance="fake").to_bytes()))
 
 
 async def next_frame(reader: asyncio.StreamReader) -> frames.Frame:
@@ -89,8 +89,8 @@ async def real_server(
     exits.push_async_callback(server.stop, 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     exits.callback(writer.close)
-    writer.write(encode(Kind.HELLO, 0, Hello().to_bytes()))
-    assert (await next_frame(reader))[0] is Kind.HELLO
+    writer.write(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
+    assert (await next_frame(reader))[0] is FrameKind.HELLO
     return server, (reader, writer)
 
 
@@ -115,7 +115,7 @@ async def test_a_garbled_frame_breaks_the_connection_and_the_next_call_makes_a_n
         num_connections += 1
         await greet(reader, writer)
         _, call, _ = await next_frame(reader)
-        data = bytearray(encode(Kind.LAST, call, b"\x02\0\0\0{}"))
+        data = bytearray(encode(FrameKind.LAST, call, b"\x02\0\0\0{}"))
         if num_connections == 1:
             data[-1] ^= 1
         writer.write(data)
@@ -130,7 +130,7 @@ async def test_an_answer_that_is_none_is_corrupt(exits: contextlib.AsyncExitStac
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
         _, call, _ = await next_frame(reader)
-        writer.write(encode(Kind.LAST, call, b"what?"))
+        writer.write(encode(FrameKind.LAST, call, b"what?"))
 
     channel = await fake_server(exits, babble)
     with pytest.raises(CorruptionError):
@@ -141,7 +141,7 @@ async def test_a_frame_that_is_too_long_breaks_the_connection(exits: contextlib.
     async def boast(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
         _, call, _ = await next_frame(reader)
-        writer.write(encode(Kind.LAST, call, bytes(frames.MAX_FRAME_BYTES + 1)))
+        writer.write(encode(FrameKind.LAST, call, bytes(frames.MAX_FRAME_BYTES + 1)))
 
     channel = await fake_server(exits, boast)
     with pytest.raises(UnavailableError, match="too long"):
@@ -166,8 +166,8 @@ async def test_a_server_that_only_answers_pings_is_waited_for(exits: contextlib.
         await greet(reader, writer)
         while True:
             kind, _, _ = await next_frame(reader)
-            if kind is Kind.PING:
-                writer.write(encode(Kind.PONG, 0))
+            if kind is FrameKind.PING:
+                writer.write(encode(FrameKind.PONG, 0))
 
     channel = await fake_server(exits, live)
     with pytest.raises(UnavailableError, match="in time"):
@@ -178,7 +178,7 @@ async def test_a_refusal_says_why(exits: contextlib.AsyncExitStack) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
         _, call, _ = await next_frame(reader)
-        writer.write(encode(Kind.REFUSAL, call, b"not today"))
+        writer.write(encode(FrameKind.REFUSAL, call, b"not today"))
 
     channel = await fake_server(exits, refuse)
     with pytest.raises(UnavailableError, match="not today"):
@@ -187,7 +187,7 @@ async def test_a_refusal_says_why(exits: contextlib.AsyncExitStack) -> None:
 
 async def test_a_server_that_refuses_the_version_says_so(exits: contextlib.AsyncExitStack) -> None:
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(encode(Kind.HELLO, 0, Hello(refusal="version 1 is too old").to_bytes()))
+        writer.write(encode(FrameKind.HELLO, 0, Hello(refusal="version 1 is too old").to_bytes()))
 
     channel = await fake_server(exits, refuse)
     with pytest.raises(UnavailableError, match="version 1 is too old"):
@@ -200,13 +200,13 @@ async def test_a_call_that_gave_up_tells_the_server_and_its_late_answer_is_dropp
     async def answer_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await greet(reader, writer)
         _, opening, _ = await next_frame(reader)
-        writer.write(encode(Kind.LAST, opening, b"\x02\0\0\0{}"))
+        writer.write(encode(FrameKind.LAST, opening, b"\x02\0\0\0{}"))
         _, first, _ = await next_frame(reader)
         kind, call, _ = await next_frame(reader)
-        assert (kind, call) == (Kind.CANCEL, first)
+        assert (kind, call) == (FrameKind.CANCEL, first)
         _, second, _ = await next_frame(reader)
-        writer.write(encode(Kind.LAST, first, b'\x0f\0\0\0{"missing":"x"}'))
-        writer.write(encode(Kind.LAST, second, b"\x02\0\0\0{}"))
+        writer.write(encode(FrameKind.LAST, first, b'\x0f\0\0\0{"missing":"x"}'))
+        writer.write(encode(FrameKind.LAST, second, b"\x02\0\0\0{}"))
 
     channel = await fake_server(exits, answer_late)
     assert await channel.execute(REQUEST, 60.0) == ServerResponse(), "connected, so that only the answer is late"
@@ -217,7 +217,7 @@ async def test_a_call_that_gave_up_tells_the_server_and_its_late_answer_is_dropp
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(100), encode(Kind.LAST, 1, b"x" * 50)[:-1] + b"y"],
+    [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(100), encode(FrameKind.LAST, 1, b"x" * 50)[:-1] + b"y"],
     ids=["http", "zeros", "checksum"],
 )
 async def test_a_server_closes_on_garbage_and_serves_others(exits: contextlib.AsyncExitStack, garbage: bytes) -> None:
@@ -234,12 +234,12 @@ async def test_a_server_closes_on_garbage_and_serves_others(exits: contextlib.As
 
 async def test_a_request_that_is_none_is_refused_and_the_connection_stays(exits: contextlib.AsyncExitStack) -> None:
     _, (reader, writer) = await real_server(exits)
-    writer.write(encode(Kind.LAST, 1, b"\xff\xff\xff\xff"))
+    writer.write(encode(FrameKind.LAST, 1, b"\xff\xff\xff\xff"))
     kind, call, _ = await next_frame(reader)
-    assert (kind, call) == (Kind.REFUSAL, 1)
-    writer.write(encode(Kind.LAST, 2, encode_request(REQUEST)))
+    assert (kind, call) == (FrameKind.REFUSAL, 1)
+    writer.write(encode(FrameKind.LAST, 2, encode_request(REQUEST)))
     kind, call, _ = await next_frame(reader)
-    assert (kind, call) == (Kind.LAST, 2)
+    assert (kind, call) == (FrameKind.LAST, 2)
 
 
 async def test_a_peer_that_never_speaks_is_dropped(exits: contextlib.AsyncExitStack) -> None:
@@ -293,7 +293,7 @@ async def test_unfinished_requests_of_all_peers_are_bounded(exits: contextlib.As
     server, (reader, writer) = await real_server(exits)
     server.unfinished.limit = 1_000
     for call in range(3):
-        writer.write(encode(Kind.PART, call, bytes(400)))
+        writer.write(encode(FrameKind.PART, call, bytes(400)))
     async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionError):
             await reader.read()
@@ -313,9 +313,9 @@ async def test_a_call_number_is_not_used_twice_at_a_time(exits: contextlib.Async
     exits.push_async_callback(server.stop, 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     exits.callback(writer.close)
-    writer.write(encode(Kind.HELLO, 0, Hello().to_bytes()))
+    writer.write(encode(FrameKind.HELLO, 0, Hello().to_bytes()))
     await next_frame(reader)
-    writer.write(encode(Kind.LAST, 1, encode_request(REQUEST)) * 2)
+    writer.write(encode(FrameKind.LAST, 1, encode_request(REQUEST)) * 2)
     async with asyncio.timeout(PATIENCE_S):
         assert b"call is under way" in (await next_frame(reader))[2]
         while server.connections or server.running_bytes:
@@ -345,7 +345,7 @@ async def test_a_broker_that_does_not_read_is_given_no_more_and_dropped_in_the_e
     limits = EndpointLimits(buffer_bytes=1 << 16)
     server, (_, writer) = await real_server(exits, answer=b"x" * (8 << 20), tick_s=TICK_S, limits=limits)
     for call in range(1, 20):
-        writer.write(encode(Kind.LAST, call, encode_request(REQUEST)))
+        writer.write(encode(FrameKind.LAST, call, encode_request(REQUEST)))
     (peer,) = server.connections
     async with asyncio.timeout(PATIENCE_S):
         while peer.is_open:

@@ -33,7 +33,7 @@ from merlot.broker.query_errors import QueryException
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
-from merlot.cluster.segments.halves import half_of, typed_name, typed_names
+from merlot.cluster.segments.table_types import table_type_of, typed_name, typed_names
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
 from merlot.http.guard import BODY_LIMITS, BodyLimit
@@ -42,7 +42,7 @@ from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import TableName, raw_name
 from merlot.pinot import schema_json
-from merlot.sql.normalised import normalised
+from merlot.sql.normal_form import normal_form
 from merlot.sql.parse import parse, parse_statement
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ class _Paths:
             await asyncio.to_thread(parse_statement, sql)
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=QueryException.of(error).message) from error
-        fingerprint = normalised(sql)
+        fingerprint = normal_form(sql)
         return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
     @describe(query("client", "The id is the client's own.", FLAG), answer=TEXT, media_type=PLAIN)
@@ -271,7 +271,7 @@ def _routes_by_half(table: ServedTable) -> Mapping[TableName, Mapping[str, Seque
     by_half: dict[TableName, dict[str, list[str]]] = {half: {} for half in typed_names(table.raw_name, table.spec)}
     for route in table.snapshot.select(0):
         for key in route.segments:
-            half = typed_name(table.raw_name, half_of(table.snapshot.by_key[key].record))
+            half = typed_name(table.raw_name, table_type_of(table.snapshot.by_key[key].record))
             by_half.setdefault(half, {}).setdefault(route.instance, []).append(key.rpartition("@")[0])
     return by_half
 

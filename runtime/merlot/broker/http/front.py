@@ -32,8 +32,8 @@ from merlot.broker.http.queries import (
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.http.browsers import Hosts
-from merlot.http.crowd import BUSY, ConnectionLimiter, client_of
-from merlot.wire.room import FlowControlledProtocol
+from merlot.http.connection_limits import BUSY, ConnectionLimiter, client_of
+from merlot.wire.flow_control import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,12 +125,12 @@ class Front:
         broker: Answers,
         make_server_protocol: Callable[[], asyncio.Protocol],
         clock: Clock,
-        crowd: ConnectionLimiter,
+        limiter: ConnectionLimiter,
         hosts: Hosts,
     ) -> None:
         self.broker = broker
         self.make_server_protocol = make_server_protocol
-        self.crowd = crowd
+        self.limiter = limiter
         self.heads = _Heads(hosts)
         self.connections: set[_Connection] = set()
         self._clock = clock
@@ -141,7 +141,7 @@ class Front:
 
     async def close(self, timeout_s: float) -> None:
         """End idle connections at once, the others once they have their answer or `timeout_s` is over."""
-        self.crowd.close()
+        self.limiter.close()
         for connection in list(self.connections):
             connection.finish()
         running = [connection.task for connection in self.connections if connection.task is not None]
@@ -209,7 +209,7 @@ class _Connection(FlowControlledProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self.client = client_of(transport)
-        if not self._front.crowd.admit(self):
+        if not self._front.limiter.admit(self):
             transport.write(BUSY)
             transport.close()
             return
@@ -267,7 +267,7 @@ class _Connection(FlowControlledProtocol):
     def _hold(self) -> None:
         """Report the bytes that are held: requests that are not answered, and the answer that the client has not
         taken."""
-        self._front.crowd.hold(self, len(self._ahead) + self._unread_bytes)
+        self._front.limiter.hold(self, len(self._ahead) + self._unread_bytes)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -282,7 +282,7 @@ class _Connection(FlowControlledProtocol):
 
     def _leave(self) -> None:
         self._front.connections.discard(self)
-        self._front.crowd.leave(self)
+        self._front.limiter.leave(self)
 
     def _hand_over(self, data: bytes) -> None:
         transport = self._transport
@@ -303,7 +303,7 @@ class _Connection(FlowControlledProtocol):
             return
         self._write(answer)
         del answer  # the transport holds what the client has not taken: the body need not be in memory twice
-        await self.room()
+        await self.wait_until_writable()
         self.task = None
         self.idle_since = self._loop.time()
         if self._transport is None:

@@ -13,7 +13,7 @@ from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, Hosts
-from merlot.http.crowd import ConnectionLimiter
+from merlot.http.connection_limits import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
 
 BACKLOG: Final = 1_024
@@ -65,11 +65,11 @@ class Listener:
         await self._runner.cleanup()
 
     async def _start(self) -> Front:
-        crowd = ConnectionLimiter()
-        guard = Guard(self._app, crowd)
+        limiter = ConnectionLimiter()
+        guard = Guard(self._app, limiter)
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
         hosts = self._app.get(HOSTS, Hosts())
-        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, crowd, hosts)
+        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, limiter, hosts)
         return self._front

@@ -115,7 +115,7 @@ def _boundary_part(table: ServedTable) -> list[str]:
     boundary_ms = table.snapshot.time_boundary_ms
     if table.rule is None or boundary_ms is None:
         return []
-    hidden = sum(segment.cut is TimeSplit.HIDDEN for segment in table.snapshot.segments.values())
+    hidden = sum(segment.time_split is TimeSplit.HIDDEN for segment in table.snapshot.segments.values())
     value = "none" if boundary_ms == BEFORE_ALL else table.rule.value(boundary_ms)
     return [f"TIME_BOUNDARY(column:{table.rule.column},streamFrom:{value},segmentsHidden:{hidden})"]
 

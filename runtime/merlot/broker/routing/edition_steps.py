@@ -16,7 +16,7 @@ from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot, build
 from merlot.cluster.segments.editions import editions_of
 from merlot.cluster.segments.view import TableView
 
-MOST_KEPT: Final = 16
+MAX_UNROUTED_VIEWS: Final = 16
 """Most views that are kept; older ones are dropped."""
 
 
@@ -25,14 +25,14 @@ class FollowedViews:
     """Routing snapshot, and the views that are newer than the one that it routes, the current view last."""
 
     snapshot: RoutingSnapshot
-    passed: tuple[TableView, ...] = ()
+    unrouted_views: tuple[TableView, ...] = ()
 
 
 def follow(inputs: RoutingInputs, previous: FollowedViews | None) -> FollowedViews:
     """Build the next snapshot, as `routes.build` does, by way of the newest superseded view that servers can answer."""
     if previous is None:
         return FollowedViews(build(inputs))
-    snapshot, passed = build(inputs, previous.snapshot), previous.passed
+    snapshot, passed = build(inputs, previous.snapshot), previous.unrouted_views
     if inputs.partitioning is None or not snapshot.swaps:
         return FollowedViews(snapshot)
     for position in reversed(range(len(passed))):
@@ -54,4 +54,4 @@ def _is_answered(inputs: RoutingInputs) -> bool:
 
 def _appended(passed: Sequence[TableView], view: TableView) -> tuple[TableView, ...]:
     views = (*(earlier for earlier in passed if earlier.epoch != view.epoch), view)
-    return views[-MOST_KEPT:]
+    return views[-MAX_UNROUTED_VIEWS:]

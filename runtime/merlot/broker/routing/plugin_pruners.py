@@ -24,13 +24,13 @@ from merlot.tree.nodes import Expr
 
 _LOG = logging.getLogger(__name__)
 
-Keep = NDArray[np.bool_]
+KeepMask = NDArray[np.bool_]
 
 
 class PreparedPruner(Protocol):
     """A user's own pruner over the segments of one snapshot."""
 
-    def __call__(self, where: Expr) -> Keep:
+    def __call__(self, where: Expr) -> KeepMask:
         """Return, for each of the records that the pruner was made with, whether the segment may hold rows that pass
         the filter: an array of bool as long as the records, in their order."""
         ...
@@ -68,7 +68,7 @@ class PluginPruner:
         except Exception as error:  # noqa: BLE001 - foreign code must not take the table away
             self._fail(f"pruner cannot be had name={name} cause={error!r:.200}", error)
 
-    def keep(self, where: Expr) -> Keep:
+    def keep(self, where: Expr) -> KeepMask:
         """Return the mask of segments to keep; all of them if the pruner fails."""
         if self._prepared is not None:
             try:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from merlot import telemetry
 from merlot.broker.routing import plugin_pruners
-from merlot.broker.routing.plugin_pruners import Keep, PluginPruner
+from merlot.broker.routing.plugin_pruners import KeepMask, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule, TimeSplit
@@ -71,7 +71,7 @@ class TablePruning:
     servers: tuple[InstanceId, ...]
     cuts: NDArray[np.int8] = field(repr=False)
     """Rows of each segment that queries see (`TimeSplit`)."""
-    seen: Keep | None = field(repr=False)
+    seen: KeepMask | None = field(repr=False)
     """Segments that have rows which queries see. None: all have; only hybrid tables and tables with editions have
     others."""
     num_seen: int
@@ -139,8 +139,8 @@ class TablePruning:
         own: Iterable[PluginPruner],
         *,
         null_handling: bool,
-    ) -> Keep:
-        mask: Keep = evaluate(where, statistics, null_handling=null_handling) != NONE
+    ) -> KeepMask:
+        mask: KeepMask = evaluate(where, statistics, null_handling=null_handling) != NONE
         if self.seen is not None:
             mask &= self.seen
         if where is not None:
@@ -172,7 +172,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         return None
     segments = list(snapshot.segments.values())
     records = [_known_record(segment) for segment in segments]
-    cuts = np.array([segment.cut for segment in segments], np.int8)
+    cuts = np.array([segment.time_split for segment in segments], np.int8)
     positions = [position for position, segment in enumerate(segments) if is_edition(segment.key)]
     groups = [segments[position].group for position in positions]
     editions = {group: position for group, position in zip(groups, positions, strict=True) if group is not None}
@@ -183,7 +183,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
-        builder = _StatisticsBuilder(snapshot, spec, records, [segment.cut for segment in segments])
+        builder = _StatisticsBuilder(snapshot, spec, records, [segment.time_split for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
         own = plugin_pruners.prepare_all(snapshot.table, spec, records, () if previous is None else previous.own)
     keys = np.empty(len(segments), np.object_)

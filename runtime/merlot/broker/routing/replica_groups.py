@@ -53,7 +53,9 @@ def grouped(
     """Return `routed` with all segments of a partition on the same servers. Segments without a partition, and those
     that no query sees, stay as they are."""
     regrouped = dict(routed)
-    visible = {segment.record.name: name for name, segment in routed.items() if segment.cut is not TimeSplit.HIDDEN}
+    visible = {
+        segment.record.name: name for name, segment in routed.items() if segment.time_split is not TimeSplit.HIDDEN
+    }
     groups = partition_groups(routed[name].record for name in visible.values())
     for number, label in enumerate(sorted(groups)):
         names = [visible[name] for name in groups[label]]
@@ -61,13 +63,13 @@ def grouped(
         servers = members.common()
         preferred = tuple(server for server in servers if standings.get(server) is ServerStanding.PREFERRED) or servers
         others = tuple(server for server in servers if server not in preferred)
-        cut = max(segment.cut for segment in members.segments)
+        cut = max(segment.time_split for segment in members.segments)
         for name, holders in zip(names, members.holders(), strict=True):
             regrouped[name] = replace(
                 routed[name],
                 replicas=tuple(server for server in preferred if server in holders),
                 backups=tuple(server for server in others if server in holders),
                 group=number,
-                cut=cut,  # the same for all, so that one call asks for the whole partition
+                time_split=cut,  # the same for all, so that one call asks for the whole partition
             )
     return regrouped

@@ -54,7 +54,7 @@ from merlot.broker.routing.replica_groups import grouped
 from merlot.cluster.consuming.merged import taken
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import RECOVERED, LineageMark, LineageState, SegmentRecord, StreamSegmentRecord
-from merlot.cluster.segments.boundary import BoundaryRule, TimeSplit, cut
+from merlot.cluster.segments.boundary import BoundaryRule, TimeSplit, time_split
 from merlot.cluster.segments.editions import editions_of, is_edition
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId, TableName
@@ -76,7 +76,7 @@ class RoutedSegment:
     record: SegmentRecord
     replicas: tuple[InstanceId, ...]
     backups: tuple[InstanceId, ...] = ()
-    cut: TimeSplit = TimeSplit.ALL
+    time_split: TimeSplit = TimeSplit.ALL
     """Rows of the segment that queries see."""
     group: int | None = None
     """Number of the partition that is asked of one server as a whole; None: the segment is asked for by itself."""
@@ -94,7 +94,7 @@ class ServerRoute:
 
     instance: InstanceId
     segments: tuple[str, ...]
-    cut: TimeSplit = TimeSplit.ALL
+    time_split: TimeSplit = TimeSplit.ALL
     """Rows of the segments that the server is asked for."""
 
 
@@ -239,7 +239,7 @@ def _boundary_ms(
 
 
 def _cut(segment: RoutedSegment, boundary_ms: int) -> RoutedSegment:
-    return replace(segment, cut=cut(segment.record, boundary_ms, is_known=segment.is_known))
+    return replace(segment, time_split=time_split(segment.record, boundary_ms, is_known=segment.is_known))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -373,7 +373,7 @@ def _may_differ(swap: AtomicSwap, inputs: RoutingInputs, previous: RoutingSnapsh
 def _snapshot(
     inputs: RoutingInputs, table: _TableState, routed: Mapping[str, RoutedSegment], boundary_ms: int | None
 ) -> RoutingSnapshot:
-    seen = [segment for segment in routed.values() if segment.cut is not TimeSplit.HIDDEN]
+    seen = [segment for segment in routed.values() if segment.time_split is not TimeSplit.HIDDEN]
     unavailable = tuple(segment.key for segment in seen if not segment.replicas)
     pending = table.pending(routed)
     deadlines = [_stamp(table.records[name]) + NEW_SEGMENT_MS for name in pending - table.frozen]
@@ -419,7 +419,7 @@ def reroute(
             continue
         chosen = next((server for server in candidates if server in asked), candidates[0])
         asked[chosen] = None
-        groups[segment.cut][chosen] += together
+        groups[segment.time_split][chosen] += together
     return Rerouted(_routes(groups), tuple(lost))
 
 
@@ -579,7 +579,7 @@ def _turn(segments: Sequence[RoutedSegment], turn: int) -> tuple[ServerRoute, ..
     groups: Mapping[TimeSplit, dict[InstanceId, list[str]]] = {kind: defaultdict(list) for kind in TimeSplit}
     for position, segment in enumerate(segments, start=turn):
         number = position if segment.group is None else turn + segment.group
-        groups[segment.cut][segment.replicas[number % len(segment.replicas)]].append(segment.key)
+        groups[segment.time_split][segment.replicas[number % len(segment.replicas)]].append(segment.key)
     return _routes(groups)
 
 

@@ -152,7 +152,7 @@ class _Scatter:
             request_id=self._request.request_id,
             table=self._request.table,
             query=self._request.query,
-            where=self._request.boundary_wheres.get(route.cut, self._request.where),
+            where=self._request.boundary_wheres.get(route.time_split, self._request.where),
             segments=route.segments,
             timeout_ms=max(1, int(remaining * 1000)),
         )

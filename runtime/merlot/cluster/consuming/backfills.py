@@ -94,7 +94,7 @@ def cancelled(record: BackfillRecord, now_ms: int) -> BackfillRecord:
     )
 
 
-def told_loaded(record: BackfillRecord, now_ms: int) -> BackfillRecord:
+def mark_loaded(record: BackfillRecord, now_ms: int) -> BackfillRecord:
     """Note that all rows to load have been produced. A backfill that reads the stream again needs no such note."""
     return record if record.loaded_ms else record.model_copy(update={"loaded_ms": now_ms})
 

@@ -29,7 +29,7 @@ segment at whose end that checkpoint was taken (see `needed`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionCheckpoint:
+class StoredCheckpoint:
     """Snapshots in the deep store, all as of the end of one segment."""
 
     partition: int
@@ -76,7 +76,7 @@ def sealed_until(records: Mapping[int, StreamSegmentRecord], sequence: int) -> l
     return [record for number, record in sorted(records.items()) if number <= sequence and not record.is_open]
 
 
-def write_checkpoint(metastore: Metastore, table: TableName, taken: PartitionCheckpoint) -> tuple[bool, TableView]:
+def write_checkpoint(metastore: Metastore, table: TableName, taken: StoredCheckpoint) -> tuple[bool, TableView]:
     """Name the snapshots in the records. Return whether they are named, and the view after it.
 
     They are not if the view has a later checkpoint, or segments other than those of the snapshots."""
@@ -108,7 +108,7 @@ def snapshot_urls(records: Iterable[StreamSegmentRecord]) -> set[str]:
     return {record.snapshot_url for record in records if record.snapshot_url}
 
 
-def _fits(records: Mapping[int, StreamSegmentRecord], taken: PartitionCheckpoint) -> bool:
+def _fits(records: Mapping[int, StreamSegmentRecord], taken: StoredCheckpoint) -> bool:
     end = records.get(taken.sequence)
     if end is None or end.is_open or end.key_text != taken.key:
         return False
@@ -119,7 +119,7 @@ def _fits(records: Mapping[int, StreamSegmentRecord], taken: PartitionCheckpoint
     return all(record.key_text in taken.urls for record in sealed_until(records, taken.sequence))
 
 
-def _named(record: StreamSegmentRecord, taken: PartitionCheckpoint) -> StreamSegmentRecord:
+def _named(record: StreamSegmentRecord, taken: StoredCheckpoint) -> StreamSegmentRecord:
     if record.is_open or record.sequence > taken.sequence:
         return record
     state = taken.state if record.sequence == taken.sequence else None

@@ -38,12 +38,12 @@ from merlot.cluster.consuming.steps import (
     FileBuilt,
     HeldRows,
     Leave,
-    Lost,
+    MessageLost,
     Peers,
     Propose,
     Publish,
     Read,
-    Seen,
+    SegmentLookedUp,
     SegmentSwitched,
     Switch,
     TakeOver,
@@ -128,7 +128,7 @@ class Replica:
     """Reason why it would end the segment; the first reason is kept."""
     reached: int = -1
     """Offset that it had reached when it got the reason. It reads on."""
-    lost: Lost | None = None
+    lost: MessageLost | None = None
     positions: Mapping[InstanceId, PositionRecord] = field(default_factory=dict)
     live: Set[InstanceId] = frozenset()
     assigned: Set[InstanceId] = frozenset()
@@ -246,9 +246,9 @@ def _with_facts(replica: Replica, event: Event, now_ms: int) -> Replica:
     match event:
         case Read(segment=segment) if segment == name:
             return _read(replica, event)
-        case Lost(segment=segment) if segment == name:
+        case MessageLost(segment=segment) if segment == name:
             return replace(replica, lost=event)
-        case Seen(segment=segment) if segment == name:
+        case SegmentLookedUp(segment=segment) if segment == name:
             return _seen(replica, event, now_ms)
         case Peers(segment=segment) if segment == name:
             return _with_peers(replica, event)
@@ -311,7 +311,7 @@ def _switched(replica: Replica, record: StreamSegmentRecord, held: HeldRows, now
     )
 
 
-def _seen(replica: Replica, event: Seen, now_ms: int) -> Replica:
+def _seen(replica: Replica, event: SegmentLookedUp, now_ms: int) -> Replica:
     if event.epoch < replica.epoch:
         return replica
     is_known = event.record is replica.record and event.following is replica.following and not replica.is_gone
@@ -347,7 +347,7 @@ def _with_reason(replica: Replica, now_ms: int) -> Replica:
         reason = "FORCE"
     elif replica.positions.keys() - {replica.instance}:
         reason = "PEER"  # its own position may come from an earlier process, which had read more
-    elif held.docs and (held.num_bytes >= limits.max_bytes or held.is_too_much):
+    elif held.docs and (held.num_bytes >= limits.max_bytes or held.exceeds_memory):
         reason = "SIZE"
     elif held.docs and has_say and now_ms - replica.record.creation_time_ms >= limits.max_age_ms:
         reason = "AGE"

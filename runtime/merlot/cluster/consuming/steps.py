@@ -32,7 +32,7 @@ class HeldRows:
     docs: int = 0
     num_bytes: int = 0
     row_end: RowEnd | None = None
-    is_too_much: bool = False
+    exceeds_memory: bool = False
     """True if the server's memory is used up, and no segment uses more of it than this one."""
 
 
@@ -47,7 +47,7 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class MessageLost:
     """The stream does not have the next message, perhaps only for now. `resume`: offset at which the table's policy
     continues; None if it does not, and somebody has to decide."""
 
@@ -56,7 +56,7 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class SegmentLookedUp:
     """The table's tree has changed, or was read again.
 
     `segment`: name of the segment that was looked up. `record`: its record, None if it is gone. `following`: the next
@@ -123,7 +123,9 @@ class Failed:
     action: Action
 
 
-Event = Read | Lost | Seen | Peers | Tick | FileBuilt | Uploaded | Downloaded | SegmentSwitched | Failed
+Event = (
+    Read | MessageLost | SegmentLookedUp | Peers | Tick | FileBuilt | Uploaded | Downloaded | SegmentSwitched | Failed
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class ReportWriter:
         self.is_superseded = False
         """True if another process of this instance had taken the report over at the last look."""
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Read the report again with the next write: the metastore may hold another one than was written."""
         self._is_sure = False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.manifests.store import Applied, ApplyOutcome, Manifests
+from merlot.cluster.manifests.store import ApplyOutcome, ApplyResult, Manifests
 from merlot.cluster.records import ManifestRecord
 from merlot.cluster.tasks.queue import MERGE_ROLLUP
 from merlot.cluster.tasks.records import WatermarkRecord
@@ -52,11 +52,11 @@ def put_rollup(metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock 
 
 def apply_rollup(
     metastore: Metastore, manifest: MergeRollupTask, *, clock: Clock | None = None
-) -> Applied[RollupRecord]:
+) -> ApplyResult[RollupRecord]:
     """Apply a manifest as `put_rollup` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
 
-    def change(record: RollupRecord, version: int) -> Applied[RollupRecord]:
+    def change(record: RollupRecord, version: int) -> ApplyResult[RollupRecord]:
         _check_same_table(record, manifest)
         return ROLLUPS.revise(metastore, record, version, dump(manifest), now_ms)
 

@@ -25,7 +25,7 @@ class ApplyOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Applied(Generic[RecordT]):
+class ApplyResult(Generic[RecordT]):
     """The record after its manifest was applied."""
 
     record: RecordT
@@ -73,15 +73,15 @@ class Manifests(Generic[RecordT]):
         metastore: Metastore,
         name: str,
         create: Callable[[], RecordT],
-        change: Callable[[RecordT, int], Applied[RecordT]],
-    ) -> Applied[RecordT]:
+        change: Callable[[RecordT, int], ApplyResult[RecordT]],
+    ) -> ApplyResult[RecordT]:
         """Create the manifest, or change it as of the node's version. If others write it at the same
         time, try again; raise ConflictError after `_ATTEMPTS` attempts."""
         for _ in range(_ATTEMPTS):
             node = metastore.get(self.path(name))
             try:
                 if node is None:
-                    return Applied(create(), ApplyOutcome.CREATED)
+                    return ApplyResult(create(), ApplyOutcome.CREATED)
                 return change(self.read(name, node), node.version)
             except (ConflictError, NotFoundError):
                 continue
@@ -89,15 +89,15 @@ class Manifests(Generic[RecordT]):
 
     def revise(
         self, metastore: Metastore, record: RecordT, version: int, document: dict[str, Any], now_ms: int
-    ) -> Applied[RecordT]:
+    ) -> ApplyResult[RecordT]:
         """Write the manifest as the next revision, unless it is the same; raise ConflictError if the node has changed
         since `version`."""
         if record.manifest == document:
-            return Applied(record, ApplyOutcome.UNCHANGED)
+            return ApplyResult(record, ApplyOutcome.UNCHANGED)
         update = {"revision": record.revision + 1, "manifest": document, "updated_ms": now_ms}
         changed = record.model_copy(update=update)
         metastore.put(self.path(record.name), changed.to_bytes(), version)
-        return Applied(changed, ApplyOutcome.CONFIGURED)
+        return ApplyResult(changed, ApplyOutcome.CONFIGURED)
 
 
 TABLES = Manifests(kind="Table", root=paths.TABLES, path=paths.table_config, record=TableRecord)

@@ -11,10 +11,10 @@ from typing import Any
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.consuming.found import find_state, forget_stream, state_nodes
+from merlot.cluster.consuming.stream_facts import find_state, forget_stream, state_nodes
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.manifests.remains import Remains
-from merlot.cluster.manifests.store import TABLES, Applied, ApplyOutcome
+from merlot.cluster.manifests.store import TABLES, ApplyOutcome, ApplyResult
 from merlot.cluster.manifests.upserts import noting
 from merlot.cluster.records import RetainedRecord, RootRecord, TableRecord, TrashRecord
 from merlot.cluster.segments.boundary import BEFORE_ALL, BoundaryRule
@@ -57,12 +57,12 @@ def put_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = No
     return apply_table(metastore, manifest, clock=clock).record
 
 
-def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> Applied[TableRecord]:
+def apply_table(metastore: Metastore, manifest: Table, *, clock: Clock | None = None) -> ApplyResult[TableRecord]:
     """Apply a manifest as `put_table` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
     document = dump(manifest)
 
-    def change(record: TableRecord, version: int) -> Applied[TableRecord]:
+    def change(record: TableRecord, version: int) -> ApplyResult[TableRecord]:
         if record.manifest != document:
             _check_evolution(record, manifest)
             record = noting(metastore, record)

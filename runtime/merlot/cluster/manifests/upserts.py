@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
-from merlot.cluster.manifests.store import TABLES, Applied, ApplyOutcome, Manifests
+from merlot.cluster.manifests.store import TABLES, ApplyOutcome, ApplyResult, Manifests
 from merlot.cluster.records import ManifestRecord, TableRecord
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Metastore
@@ -36,7 +36,9 @@ def put_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock | N
     return apply_upsert(metastore, manifest, clock=clock).record
 
 
-def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock | None = None) -> Applied[UpsertRecord]:
+def apply_upsert(
+    metastore: Metastore, manifest: UpsertConfig, *, clock: Clock | None = None
+) -> ApplyResult[UpsertRecord]:
     """Apply a manifest as `put_upsert` does, and return the outcome too. Running it again changes nothing."""
     now_ms = (clock or SystemClock()).now_ms()
     name, document = manifest.metadata.name, dump(manifest)
@@ -46,7 +48,7 @@ def apply_upsert(metastore: Metastore, manifest: UpsertConfig, *, clock: Clock |
         metastore.create(paths.upsert_config(name), record.to_bytes())
         return record
 
-    def change(record: UpsertRecord, version: int) -> Applied[UpsertRecord]:
+    def change(record: UpsertRecord, version: int) -> ApplyResult[UpsertRecord]:
         if record.manifest != document:
             _note_of_tables(metastore, name)
         return UPSERTS.revise(metastore, record, version, document, now_ms)

@@ -73,7 +73,7 @@ class BoundaryRule:
         return boundary_ms // self.step_ms
 
 
-def cut(record: SegmentRecord, boundary_ms: int, *, is_known: bool = True) -> TimeSplit:
+def time_split(record: SegmentRecord, boundary_ms: int, *, is_known: bool = True) -> TimeSplit:
     """Return which rows of a segment a query sees. `is_known`: the record describes exactly the rows that are
     queried."""
     start_ms = record.start_time_ms if is_known and not record.is_open else None

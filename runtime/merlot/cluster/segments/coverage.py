@@ -3,8 +3,9 @@
 A new version of a segment replaces the old one, since both bear the name of their day and partition. A push of a
 day's afternoon would thus remove its morning, if that was pushed before. So a new version is accepted only if it
 reaches as far in time, has at least as many rows, and comes from the same source. The parts of one day are judged
-together, however it is divided (`Family`). A request may state that the old rows are to go: by push type REFRESH, by
-the names that it replaces, or by `replace_rows`. A request without rows can state it by `replace_rows` alone.
+together, however it is divided (`SegmentFamily`). A request may state that the old rows are to go: by push type
+REFRESH, by the names that it replaces, or by `replace_rows`. A request without rows can state it by
+`replace_rows` alone.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class RowCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class SegmentFamily:
     """Segments that are judged together, such as those of a day: one segment, or all its parts."""
 
     segments: Sequence[SegmentRecord]
@@ -98,7 +99,7 @@ class Family:
         return f"{self.rows} rows{parts}{between}{origin}"
 
 
-def covers(new: Family, old: Family, staying: Family) -> bool:
+def covers(new: SegmentFamily, old: SegmentFamily, staying: SegmentFamily) -> bool:
     """Return True if the new segments cover the old ones: they have at least as many rows, from the same sources, and
     together with the staying segments of the family they reach as far in time."""
     return new.rows >= old.rows and new.sources == old.sources and _reaches_as_far(new, old, staying)
@@ -130,7 +131,7 @@ def check(
         _families(records, together or {})
         for records in ((*effect.replaced.values(), *effect.removed), effect.added, staying)
     )
-    nothing = Family(())
+    nothing = SegmentFamily(())
     lacking = [
         f"{name}: {old} -> {added.get(name, nothing)}"
         for name, old in sorted(gone.items())
@@ -146,7 +147,7 @@ def check(
         )
 
 
-def _reaches_as_far(new: Family, old: Family, staying: Family) -> bool:
+def _reaches_as_far(new: SegmentFamily, old: SegmentFamily, staying: SegmentFamily) -> bool:
     if old.times is None:
         return True
     times = [family.times for family in (new, staying) if family.segments]
@@ -156,12 +157,12 @@ def _reaches_as_far(new: Family, old: Family, staying: Family) -> bool:
     return min(first for first, _ in spans) <= old.times[0] and old.times[1] <= max(last for _, last in spans)
 
 
-def _families(records: Iterable[SegmentRecord], together: Mapping[str, str]) -> dict[str, Family]:
+def _families(records: Iterable[SegmentRecord], together: Mapping[str, str]) -> dict[str, SegmentFamily]:
     by_family: dict[str, list[SegmentRecord]] = {}
     for record in records:
         family = together.get(record.name) or SegmentPart.of(record.name).family
         by_family.setdefault(family, []).append(record)
-    return {name: Family(members) for name, members in by_family.items()}
+    return {name: SegmentFamily(members) for name, members in by_family.items()}
 
 
 def _names(records: Sequence[SegmentRecord]) -> list[str]:

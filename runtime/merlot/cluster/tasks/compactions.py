@@ -57,7 +57,7 @@ def compactions_of(metastore: Metastore, table: TableName) -> list[QueuedTask]:
     return [task for task in list_tasks(metastore, UPSERT_COMPACTION).values() if task.record.table == table]
 
 
-def tell_valid_docs(
+def report_valid_docs(
     metastore: Metastore, task_id: str, segment: str, num_docs: int, bitmap: bytes, instance: InstanceId
 ) -> None:
     """Report which docs are valid, unless a server has done so."""
@@ -67,7 +67,7 @@ def tell_valid_docs(
         metastore.create(paths.valid_docs(task_id), record.to_bytes())
 
 
-def is_told(metastore: Metastore, task_id: str) -> bool:
+def is_reported(metastore: Metastore, task_id: str) -> bool:
     """Return True if some server has reported the valid docs."""
     return metastore.get(paths.valid_docs(task_id)) is not None
 

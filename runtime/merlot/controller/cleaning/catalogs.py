@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from merlot.clock import Clock
-from merlot.cluster.consuming.found import find_state
 from merlot.cluster.consuming.partitions import open_segments
+from merlot.cluster.consuming.stream_facts import find_state
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.losses import LostRecord, find_lost, mark_lost, name_store, store_id
 from merlot.cluster.manifests.tables import confirm_table

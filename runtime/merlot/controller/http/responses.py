@@ -13,7 +13,7 @@ import orjson
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from merlot.cluster.segments.halves import OFFLINE, REALTIME
+from merlot.cluster.segments.table_types import OFFLINE, REALTIME
 from merlot.controller.service import problems_of
 from merlot.errors import (
     ConflictError,

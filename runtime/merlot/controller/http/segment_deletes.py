@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from merlot.cluster.segments.halves import half_of
+from merlot.cluster.segments.table_types import table_type_of
 from merlot.cluster.segments.view import TableView
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer, segment_names
@@ -90,7 +90,9 @@ class _Deletes:
 
         def choose(view: TableView) -> Iterable[str]:
             sealed = (
-                segment for segment in view.visible.values() if not segment.is_open and half in (None, half_of(segment))
+                segment
+                for segment in view.visible.values()
+                if not segment.is_open and half in (None, table_type_of(segment))
             )
             return select(sealed, start_ms, end_ms, exclude_overlapping=True)
 
@@ -122,11 +124,11 @@ def _listed(names: Sequence[str], half: str | None) -> Choose:
 
 def _is_outside(view: TableView, name: str, half: str) -> bool:
     record = view.segment(name)
-    return record is not None and half_of(record) != half
+    return record is not None and table_type_of(record) != half
 
 
 def _of_half(view: TableView, half: str) -> set[str]:
-    return {name for name, record in view.segments.items() if half_of(record) == half}
+    return {name for name, record in view.segments.items() if table_type_of(record) == half}
 
 
 def _shown(request: web.Request, half: str | None) -> str:

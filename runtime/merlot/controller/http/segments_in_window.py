@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from aiohttp import web
 
 from merlot.cluster.records import SegmentRecord
-from merlot.cluster.segments import halves
+from merlot.cluster.segments import table_types
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.controller.http import answers
@@ -70,7 +70,7 @@ class _SelectApi:
         exclude_overlapping = flag(request, "excludeOverlapping")
         view = await asyncio.to_thread(self._service.view, request.match_info["table"])
         names = select(_replaceable(view), start_ms, end_ms, exclude_overlapping=exclude_overlapping)
-        return json_answer([{halves.OFFLINE: names}])
+        return json_answer([{table_types.OFFLINE: names}])
 
 
 def window_of(request: web.Request) -> tuple[int, int]:

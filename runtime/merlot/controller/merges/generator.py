@@ -30,7 +30,7 @@ from merlot.controller.merges.buckets import BucketRuns
 from merlot.controller.merges.candidates import Candidates, MergeCandidate, candidates, is_too_wide
 from merlot.controller.merges.outlook import LevelOutlook, joined_outlook
 from merlot.controller.merges.parts import OF_BATCHES, parts_of
-from merlot.controller.merges.tasks import TaskMaker, Unit
+from merlot.controller.merges.tasks import MergeUnit, TaskMaker
 from merlot.ids import TableName
 from merlot.spec.tasks import MergeRollupSpec, Mode
 
@@ -185,7 +185,7 @@ class _LevelPlanner:
             return True
         return self._finer is not None and self._finer.is_due_again(start_ms, end_ms)
 
-    def advanced_ms(self, units: Sequence[Unit]) -> int:
+    def advanced_ms(self, units: Sequence[MergeUnit]) -> int:
         """Return the watermark after these tasks are made: the first bucket to do, unless all buckets are behind."""
         assert self.watermark_ms is not None
         is_ahead = any(window[0] >= self.watermark_ms for unit in units for window in unit.windows)
@@ -226,7 +226,7 @@ class _LevelPlanner:
     def _is_late(self, segment: MergeCandidate) -> bool:
         return self.watermark_ms is not None and segment.start_ms < self.watermark_ms and not segment.is_backfilled
 
-    def select(self, busy: Collection[str]) -> list[Unit]:
+    def select(self, busy: Collection[str]) -> list[MergeUnit]:
         """Return the tasks of this pass. Tasks that failed for good make way for later ones."""
         skipped: set[int] = set()
         while True:
@@ -265,7 +265,7 @@ class _LevelPlanner:
     def _inputs(self, window: Window) -> list[MergeCandidate]:
         return [segment for segment in self._everything.overlapping(*window) if segment.rank <= self._rank]
 
-    def _units(self, selection: _Selection) -> list[Unit]:
+    def _units(self, selection: _Selection) -> list[MergeUnit]:
         """Group buckets that share a segment. Return a unit for each group, with the buckets that it spills into."""
         groups = _connected(selection.inputs)
         units = []
@@ -275,7 +275,7 @@ class _LevelPlanner:
             units.append(self._unit(windows, list(inputs.values())))
         return units
 
-    def _unit(self, windows: list[Window], inputs: list[MergeCandidate]) -> Unit:
+    def _unit(self, windows: list[Window], inputs: list[MergeCandidate]) -> MergeUnit:
         """Return the unit of these buckets. Another bucket that the inputs reach into joins it if it needs no other
         segment and is old enough."""
         own, names = set(windows), {segment.name for segment in inputs}
@@ -289,7 +289,7 @@ class _LevelPlanner:
             is_closed = is_old and all(segment.name in names for segment in self._inputs(window))
             (merged if is_closed else rest).append(window)
         ordered = sorted(inputs, key=lambda segment: (segment.start_ms, segment.end_ms, segment.name))
-        return Unit(windows=tuple(sorted(merged)), rest=tuple(rest), inputs=tuple(ordered))
+        return MergeUnit(windows=tuple(sorted(merged)), rest=tuple(rest), inputs=tuple(ordered))
 
 
 def _connected(groups: Sequence[Sequence[MergeCandidate]]) -> list[list[int]]:

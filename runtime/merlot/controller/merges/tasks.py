@@ -20,7 +20,7 @@ HASH_LENGTH = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class MergeUnit:
     """Buckets that are merged by one task, and the segments that it reads."""
 
     windows: tuple[Window, ...]
@@ -45,12 +45,12 @@ class TaskMaker:
         self._rank = rank
         self._level = spec.levels[rank]
 
-    def id_of(self, unit: Unit) -> str:
+    def id_of(self, unit: MergeUnit) -> str:
         """Return the id of the unit's task: table, level, first bucket, and a hash of all that the task does."""
         stamp = _stamp(unit.windows[0][0])
         return f"{raw_name(self._table)}.{self._level.key}.{stamp}.{self._digest(unit)}"
 
-    def task(self, unit: Unit, now_ms: int) -> TaskRecord:
+    def task(self, unit: MergeUnit, now_ms: int) -> TaskRecord:
         """Return the unit's task."""
         return TaskRecord(
             id=self.id_of(unit),
@@ -60,13 +60,13 @@ class TaskMaker:
             config=config_json(self._config(unit)),
         )
 
-    def _digest(self, unit: Unit) -> str:
+    def _digest(self, unit: MergeUnit) -> str:
         keys = sorted(segment.key for segment in unit.inputs)
         return stable_hash(self._table, self._rollup, self._revision, self._level.key, unit.windows, *keys)[
             :HASH_LENGTH
         ]
 
-    def _config(self, unit: Unit) -> MergeTaskConfig:
+    def _config(self, unit: MergeUnit) -> MergeTaskConfig:
         level, digest = self._level, self._digest(unit)
         prefix = f"{level.key}_{digest}_{raw_name(self._table)}"
         return MergeTaskConfig(
@@ -86,14 +86,14 @@ class TaskMaker:
             **level_settings(self._spec, self._rank, unit.num_docs),
         )
 
-    def _custom_map(self, unit: Unit) -> dict[str, str]:
+    def _custom_map(self, unit: MergeUnit) -> dict[str, str]:
         """Return the custom map of the merged segments: the level, and a flag for backfilled rows, which coarser levels
         need."""
         is_coarsest = self._rank == len(self._spec.levels) - 1
         needs_flag = not is_coarsest and any(segment.is_backfilled for segment in unit.inputs)
         return {MERGE_LEVEL: self._level.name} | ({BACKFILLED: "true"} if needs_flag else {})
 
-    def _rest_custom_map(self, unit: Unit) -> dict[str, str]:
+    def _rest_custom_map(self, unit: MergeUnit) -> dict[str, str]:
         """Return the custom map of the spilled segments: the lowest level of the inputs that spill, so that no row
         counts as merged to a higher level than it is."""
         spilling = [segment for segment in unit.inputs if _reaches(segment, unit.rest)]

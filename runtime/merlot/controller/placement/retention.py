@@ -8,7 +8,7 @@ from typing import Final
 from merlot.cluster.consuming.merged import names_under_way
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
-from merlot.cluster.segments.boundary import BoundaryRule, TimeSplit, cut
+from merlot.cluster.segments.boundary import BoundaryRule, TimeSplit, time_split
 from merlot.cluster.segments.parts import is_of_stream
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.segments.visibility import is_held
@@ -46,7 +46,7 @@ def covered_by_batches(view: TableView, spec: TableSpec, now_ms: int) -> tuple[S
     of_stream = [
         segment
         for segment in removable(view)
-        if is_of_stream(segment) and cut(segment, boundary_ms) is TimeSplit.HIDDEN
+        if is_of_stream(segment) and time_split(segment, boundary_ms) is TimeSplit.HIDDEN
     ]
     return expired(of_stream, hybrid.stream_retention_ms, now_ms)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from merlot.clock import Clock
 from merlot.cluster.backfill_record import BackfillRecord
-from merlot.cluster.consuming import backfills, found
+from merlot.cluster.consuming import backfills, stream_facts
 from merlot.cluster.consuming.backfills import pinned_of
 from merlot.cluster.consuming.pinned import pinned_upsert
 from merlot.cluster.consuming.positions import read_positions
@@ -39,7 +39,7 @@ def follow_stream(
     """Make all changes that can be made now. Return the view after them, and whether a backfill waits for reports of
     servers."""
     table = view.table
-    stream_record = found.find_stream(metastore, table)
+    stream_record = stream_facts.find_stream(metastore, table)
     upserting = upserting_of(metastore, situation.spec)
     progress = read_progress(metastore, table)
     filling = _follow_backfill(metastore, view, situation, upserting, progress, fence)
@@ -47,7 +47,7 @@ def follow_stream(
         table=situation,
         pinned="" if upserting.waits_for else pinned_of(situation.spec, upserting.spec, filling),
         starts={} if stream_record is None or upserting.waits_for else stream_record.starts,
-        is_paused=found.find_control(metastore, table).is_paused,
+        is_paused=stream_facts.find_control(metastore, table).is_paused,
         positions=read_positions(metastore, table),
         draining=draining,
         progress=progress,
@@ -115,5 +115,5 @@ def _as_declared(before: BackfillRecord | None, upserting: Upserting, facts: Bac
         )
     if before.name == wanted.name and not before.is_over:
         more = before.model_copy(update={"ignores_memory": wanted.ignore_memory})
-        return backfills.told_loaded(more, facts.now_ms) if wanted.loaded else more
+        return backfills.mark_loaded(more, facts.now_ms) if wanted.loaded else more
     return before

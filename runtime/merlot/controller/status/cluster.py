@@ -25,7 +25,7 @@ MAX_ERRORS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableStatusFacts:
+class TableFacts:
     """A table as it was last read."""
 
     record: TableRecord
@@ -54,7 +54,7 @@ class ClusterFacts:
         return sorted(instance for instance, record in self.live.items() if record.role is role)
 
 
-def table_status(facts: TableStatusFacts, cluster: ClusterFacts) -> Json:
+def table_status(facts: TableFacts, cluster: ClusterFacts) -> Json:
     """Return a table's part of `GET /status`."""
     view, name = facts.view, raw_name(facts.view.table)
     servers = _servers_of(facts, cluster)
@@ -118,7 +118,7 @@ class _ServerState:
     missing: frozenset[str]
 
     @staticmethod
-    def of(server: InstanceId, facts: TableStatusFacts) -> _ServerState:
+    def of(server: InstanceId, facts: TableFacts) -> _ServerState:
         report = facts.reports.get(server)
         segments = facts.view.segments
         records = [
@@ -139,14 +139,14 @@ class _ServerState:
         )
 
 
-def _servers_of(facts: TableStatusFacts, cluster: ClusterFacts) -> list[InstanceId]:
+def _servers_of(facts: TableFacts, cluster: ClusterFacts) -> list[InstanceId]:
     """Return the live servers of the table's tenant, and those that have segments of the table."""
     tenant = facts.spec.tenants.server.name
     live = {server for server in cluster.of_role(Role.SERVER) if cluster.live[server].tenant == tenant}
     return sorted(live | {server for servers in facts.view.assignment.values() for server in servers})
 
 
-def _num_unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> int:
+def _num_unavailable(facts: TableFacts, cluster: ClusterFacts) -> int:
     """Return the most segments that a broker misses. If no broker reports, those that no live server has count."""
     table = facts.view.table
     echoes = (cluster.echoes.get(broker) for broker in cluster.of_role(Role.BROKER))
@@ -158,7 +158,7 @@ def _num_unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> int:
     return max(counts) if counts else len(_unavailable(facts, cluster))
 
 
-def _unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> set[str]:
+def _unavailable(facts: TableFacts, cluster: ClusterFacts) -> set[str]:
     answered: set[str] = set()
     for server, report in facts.reports.items():
         if server in cluster.live:
@@ -166,7 +166,7 @@ def _unavailable(facts: TableStatusFacts, cluster: ClusterFacts) -> set[str]:
     return {key for key in map(str, (record.key for record in facts.view.visible.values())) if key not in answered}
 
 
-def _server_json(state: _ServerState, facts: TableStatusFacts, cluster: ClusterFacts) -> Json:
+def _server_json(state: _ServerState, facts: TableFacts, cluster: ClusterFacts) -> Json:
     mark = cluster.drains.get(state.server)
     return {
         "live": state.server in cluster.live,
@@ -193,7 +193,7 @@ def _indexing_json(record: IndexingRecord) -> Json:
     }
 
 
-def _indexes_json(facts: TableStatusFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
+def _indexes_json(facts: TableFacts, states: Iterable[_ServerState], cluster: ClusterFacts) -> Json | None:
     """Return the counts of indexes and star-trees that segments were not built with, over all live servers; None if
     none.
 
@@ -218,7 +218,7 @@ def _indexes_json(facts: TableStatusFacts, states: Iterable[_ServerState], clust
     }
 
 
-def _is_last_holder(server: InstanceId, facts: TableStatusFacts, cluster: ClusterFacts) -> bool:
+def _is_last_holder(server: InstanceId, facts: TableFacts, cluster: ClusterFacts) -> bool:
     """Return whether the server reports a segment that no other live server does.
 
     The echoes of brokers are older than the reports: since then this server alone may have loaded a new segment, or

@@ -17,8 +17,8 @@ import orjson
 from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.consuming.backfills import find_backfill, pinned_of
-from merlot.cluster.consuming.found import find_control, find_stream
 from merlot.cluster.consuming.progress import ProgressRecord, read_progress
+from merlot.cluster.consuming.stream_facts import find_control, find_stream
 from merlot.cluster.instances.drains import marks
 from merlot.cluster.instances.echoes import read_echoes
 from merlot.cluster.instances.liveness import live_instances
@@ -31,10 +31,10 @@ from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import load
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compactions_of
 from merlot.cluster.tasks.queue import history
-from merlot.controller.status.cluster import ClusterFacts, TableStatusFacts, instances_status, table_status
+from merlot.controller.status.cluster import ClusterFacts, TableFacts, instances_status, table_status
 from merlot.controller.status.compactions import compaction_status
 from merlot.controller.status.streams import StreamFacts, is_news, stream_status
-from merlot.controller.status.upserts import UpsertStatusFacts, upsert_status
+from merlot.controller.status.upserts import UpsertFacts, upsert_status
 from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.metastore.protocol import Metastore, Watch
@@ -145,9 +145,9 @@ class _TableSource:
         self._name = name
         self._has_changed = threading.Event()
         self._has_changed.set()
-        self._facts: TableStatusFacts | None = None
+        self._facts: TableFacts | None = None
         self._problem: MerlotError | None = None
-        self._rendered: tuple[TableStatusFacts, ClusterFacts, Json] | None = None
+        self._rendered: tuple[TableFacts, ClusterFacts, Json] | None = None
         self._stream: Json | None = None
         self._stream_at_ms = 0
         self._upsert: Json | None = None
@@ -198,7 +198,7 @@ class _TableSource:
 
     def _read_stream(
         self,
-        facts: TableStatusFacts,
+        facts: TableFacts,
         cluster: ClusterFacts,
         progress: Mapping[InstanceId, ProgressRecord],
         live: Set[InstanceId],
@@ -221,12 +221,12 @@ class _TableSource:
             self._stream_at_ms = now_ms
 
     def _read_upserts(
-        self, facts: TableStatusFacts, progress: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
+        self, facts: TableFacts, progress: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
     ) -> Json:
         """Return the status of an upsert table's keys."""
         upserting = upserting_of(self._metastore, facts.spec)
         filling = find_backfill(self._metastore, self._name)
-        upsert_facts = UpsertStatusFacts(
+        upsert_facts = UpsertFacts(
             upserting=upserting,
             pinned=pinned_of(facts.spec, upserting.spec, filling),
             filling=filling,
@@ -279,10 +279,10 @@ class _TableSource:
         self._reader.watch(self._has_changed.set)
         self._is_watched = True
 
-    def _read_anew(self, before: TableStatusFacts | None) -> TableStatusFacts:
+    def _read_anew(self, before: TableFacts | None) -> TableFacts:
         record = get_table(self._metastore, self._name)
         is_same = before is not None and before.record.revision == record.revision
-        return TableStatusFacts(
+        return TableFacts(
             record=record,
             spec=before.spec if before is not None and is_same else spec_of(record).spec,
             reports=self._reader.read(),

@@ -29,7 +29,7 @@ COUNTS: Final = ("keys", "valid", "invalid", "expired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpsertStatusFacts:
+class UpsertFacts:
     """Facts about the upserts of a table."""
 
     upserting: Upserting
@@ -45,7 +45,7 @@ class UpsertStatusFacts:
     """Status of compactions; None if the table has none."""
 
 
-def upsert_status(view: TableView, facts: UpsertStatusFacts) -> Json:
+def upsert_status(view: TableView, facts: UpsertFacts) -> Json:
     """Return the member `upsert` of a table's part of `GET /status`."""
     spec, wanted = facts.upserting.spec, _wanted(view, facts)
     by_partition: dict[int, list[tuple[InstanceId, UpsertProgress | None]]] = {
@@ -96,7 +96,7 @@ class _Target:
     settings: str
 
 
-def _wanted(view: TableView, facts: UpsertStatusFacts) -> Mapping[int, _Target]:
+def _wanted(view: TableView, facts: UpsertFacts) -> Mapping[int, _Target]:
     """Return the targets by partition: the settings of a stream's rows, or the edition of a table of batches."""
     if facts.partitioning is not None:
         editions = editions_of(view.visible.values(), facts.partitioning).values()
@@ -105,14 +105,14 @@ def _wanted(view: TableView, facts: UpsertStatusFacts) -> Mapping[int, _Target]:
     return {number: _Target(record.name, settings) for number, record in open_segments(view).items()}
 
 
-def _progress_of(server: InstanceId, partition: int, facts: UpsertStatusFacts) -> UpsertProgress | None:
+def _progress_of(server: InstanceId, partition: int, facts: UpsertFacts) -> UpsertProgress | None:
     record = facts.progress.get(server)
     if record is None or server not in facts.live or facts.now_ms - record.at_ms > STALE_MS:
         return None
     return next((entry.upsert for entry in record.partitions if entry.partition == partition), None)
 
 
-def _snapshots(facts: UpsertStatusFacts, replicas: list[UpsertProgress]) -> Json:
+def _snapshots(facts: UpsertFacts, replicas: list[UpsertProgress]) -> Json:
     spec = facts.upserting.spec
     oldest = min((replica.snapshot_ms for replica in replicas if replica.snapshot_ms is not None), default=None)
     return {
@@ -123,7 +123,7 @@ def _snapshots(facts: UpsertStatusFacts, replicas: list[UpsertProgress]) -> Json
     }
 
 
-def _short(facts: UpsertStatusFacts) -> Iterator[Json]:
+def _short(facts: UpsertFacts) -> Iterator[Json]:
     """Yield the servers that have too little memory for all of their tables."""
     for server, record in sorted(facts.progress.items()):
         memory, is_stale = record.memory, facts.now_ms - record.at_ms > STALE_MS

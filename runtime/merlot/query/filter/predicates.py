@@ -162,7 +162,7 @@ class EqualMatch(RangeMatch):
 
     def apply(self, scan: FilterScan, mode: int) -> None:
         RangeMatch.apply(self, scan, mode)
-        self.reader.print_blocks()
+        self.reader.note_scan()
 
 
 def _stretches(certain: NDArray[np.bool_], start: int, stop: int) -> Iterator[tuple[int, int, bool]]:

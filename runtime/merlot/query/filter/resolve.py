@@ -36,7 +36,7 @@ from merlot.query.filter.predicates import (
 )
 from merlot.query.filter.prefixes import ids_to_look_at, takes_all
 from merlot.query.plan.expressions import columns_of, literal_values, walk
-from merlot.query.plan.nodes import Rows
+from merlot.query.plan.nodes import UpsertRows
 from merlot.query.read.columns import Columns
 from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
 from merlot.segment.index.kind import ColumnIndexes, IndexedPredicate, Offer
@@ -114,7 +114,7 @@ class Resolver:
         self._is_beside = False
         """True if the predicate being resolved is one of several operands of a conjunction."""
 
-    def live(self, expr: Expr | None, rows: Rows = Rows.NEWEST) -> Live:
+    def live(self, expr: Expr | None, rows: UpsertRows = UpsertRows.NEWEST) -> Live:
         """Return the docs that pass a filter, of the rows of the table that a query asks for."""
         node, words = self.resolve(expr), _words(self._columns.valid_docs, rows)
         if words is not None:
@@ -438,11 +438,11 @@ def _folded(zones: ZoneMaps, low: Any, high: Any) -> Node | None:
     return NOTHING if least > high or greatest < low else None
 
 
-def _words(valid: ValidDocs, rows: Rows) -> NDArray[np.uint64] | None:
+def _words(valid: ValidDocs, rows: UpsertRows) -> NDArray[np.uint64] | None:
     """Return a bit for each doc that a query asks for; None for all docs."""
-    if not isinstance(valid, SomeDocs) or rows is Rows.EVERY:
+    if not isinstance(valid, SomeDocs) or rows is UpsertRows.EVERY:
         return None
-    return valid.words if rows is Rows.NEWEST or valid.with_deleted is None else valid.with_deleted
+    return valid.words if rows is UpsertRows.NEWEST or valid.with_tombstones is None else valid.with_tombstones
 
 
 def _id_bytes(cardinality: int) -> int:

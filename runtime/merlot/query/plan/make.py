@@ -15,7 +15,7 @@ from merlot.query.plan.nodes import (
     LeafKind,
     LeafWork,
     Reduce,
-    Rows,
+    UpsertRows,
 )
 from merlot.query.plan.rewrite import rewrite
 from merlot.tree.nodes import Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
@@ -47,10 +47,10 @@ def _is_on(query: BoundQuery, option: str) -> bool:
     return (query.option(option) or "").lower() == "true"
 
 
-def _rows(query: BoundQuery) -> Rows:
+def _rows(query: BoundQuery) -> UpsertRows:
     if _is_on(query, "skipUpsert"):
-        return Rows.EVERY
-    return Rows.WITH_DELETED if _is_on(query, "skipUpsertDelete") else Rows.NEWEST
+        return UpsertRows.EVERY
+    return UpsertRows.WITH_DELETED if _is_on(query, "skipUpsertDelete") else UpsertRows.NEWEST
 
 
 def _skips_star_trees(query: BoundQuery) -> bool:

@@ -40,7 +40,7 @@ class LeafKind(Enum):
     """Keys and states; also DISTINCT, which has no aggregates."""
 
 
-class Rows(Enum):
+class UpsertRows(Enum):
     """Rows of an upsert table that a query reads; it reads all rows of other tables."""
 
     NEWEST = "NEWEST"
@@ -69,7 +69,7 @@ class LeafWork:
     null_handling: bool = False
     skips_pruning: bool = False
     """`skipSegmentPruning=true`: look at every segment, to compare answers or to rule out that pruning is wrong."""
-    rows: Rows = Rows.NEWEST
+    rows: UpsertRows = UpsertRows.NEWEST
     skips_star_trees: bool = False
     """`useStarTree=false`: read rows."""
     max_bytes: int | None = None

@@ -44,7 +44,7 @@ def functions_of(where: Expr | None) -> Iterator[Expr]:
             yield node.args[0]
 
 
-def mapped(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
+def bounds_of(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
     """Return the bounds of the expression, computed from those of its column; None if one of them has no value."""
     if not len(ranges.scale):
         return ranges

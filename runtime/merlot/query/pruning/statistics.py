@@ -52,7 +52,7 @@ class SegmentStatistics:
         if expr not in self._mapped:
             if len(self._mapped) >= MAX_MAPPED:
                 self._mapped.clear()
-            self._mapped[expr] = None if ranges is None else monotone.mapped(ranges, expr, column)
+            self._mapped[expr] = None if ranges is None else monotone.bounds_of(ranges, expr, column)
         return self._mapped.get(expr)
 
     @property

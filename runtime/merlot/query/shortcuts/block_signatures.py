@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.kernels import prints as kernels
+from merlot.kernels import block_signatures as kernels
 from merlot.segment.index.zones import BLOCK_DOCS
 
 LEAST_DOCS: Final = 1 << 18

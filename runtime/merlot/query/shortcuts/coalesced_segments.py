@@ -112,7 +112,7 @@ class CoalescedColumn:
         signatures = self.signatures[0] if self.signatures else None
         return None if signatures is None else signatures.docs(self.ids_or_values, wanted)
 
-    def print_blocks(self) -> None:
+    def note_scan(self) -> None:
         if self.signatures:
             return
         self.signatures.append(None)
@@ -312,7 +312,7 @@ def _column_key(schema: TableSchema, name: str) -> object:
 def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources | None:
     """Return the segments, with small segments coalesced; None if no segments are coalesced or are to be.
 
-    The query is counted when it runs, by `Sources.on_run`. With `context.join_later`, batches are used only if all
+    The query is counted when it runs, by `Sources.on_run`. With `context.coalesce_later`, batches are used only if all
     columns of the query are coalesced already, and nothing is counted yet: the caller may still decide against the
     query."""
     work = leaf.work
@@ -323,7 +323,7 @@ def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     small, others = _small(segments, leaf, names)
     if len(small) < MIN_SEGMENTS:
         return None
-    is_hurried = context.join_later is not None
+    is_hurried = context.coalesce_later is not None
     coalesced: list[LeafSource] = []
     uncounted: list[list[ImmutableSegment]] = []
     for group in _groups(small):
@@ -427,17 +427,17 @@ def _num_bytes(column: ColumnMetadata) -> int:
 def _count(
     num_hits: int, groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext
 ) -> None:
-    """Count the query for the batches that it uses, and for the groups not counted yet. With `context.join_later`,
+    """Count the query for the batches that it uses, and for the groups not counted yet. With `context.coalesce_later`,
     schedule the columns that are due."""
     if num_hits:
         BATCH_CACHE.note_hits(num_hits)
     for group in groups:
         batch = BATCH_CACHE.batch(group)
-        if batch is None or context.join_later is None:
+        if batch is None or context.coalesce_later is None:
             continue
         columns = BatchColumns(batch, group, context.schema)
         for name in columns.claim(names):
-            context.join_later(functools.partial(columns.coalesce, name))
+            context.coalesce_later(functools.partial(columns.coalesce, name))
 
 
 def _groups(segments: Sequence[ImmutableSegment]) -> list[list[ImmutableSegment]]:

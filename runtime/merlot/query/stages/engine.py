@@ -45,7 +45,7 @@ class StageInterruptedError(UnavailableError):
     code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
 
 
-class Engine:
+class EngineRun:
     """One run of a query, whose answer may have at most `max_rows` rows."""
 
     def __init__(self, limits: EngineLimits, *, max_rows: int = 10_000_000) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from merlot.aggregates.one_row import SUM_ADVICE
+from merlot.aggregates.scalar_forms import SUM_ADVICE
 
 _TYPES: Final = {
     "INT8": "INT",

@@ -26,7 +26,7 @@ from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, Orde
 from merlot.tree.relations import (
     GROUPING,
     Block,
-    Derived,
+    DerivedTable,
     Join,
     JoinKind,
     Named,
@@ -132,7 +132,7 @@ class _SqlWriter:
     def _relation(self, relation: Relation, expressions: _Expressions) -> str:
         if isinstance(relation, Scan):
             return relation.id
-        if isinstance(relation, Derived):
+        if isinstance(relation, DerivedTable):
             rows = self.query(relation.query)
             return f"({_fence(rows) if relation.id in expressions.fences else rows}) AS {relation.id}"
         if isinstance(relation, Named):
@@ -190,7 +190,7 @@ def _sets(block: Block, write: Callable[[Expr], str]) -> list[str]:
 def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
     """Return a subquery that unnests lists side by side. The engine pads shorter lists with NULL."""
     columns = [f"unnest({values}) AS c{number}" for number, values in enumerate(lists)]
-    if relation.has_places:
+    if relation.with_ordinality:
         length = f"greatest({', '.join(f'coalesce(len({values}), 0)' for values in lists)})"
         columns.append(f"unnest(CAST(generate_series(1, {length}) AS INTEGER[])) AS c{len(lists)}")
     return f"(SELECT {', '.join(columns)}) AS {relation.id}"

@@ -14,7 +14,7 @@ from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.relations import (
     GROUPING,
     Block,
-    Derived,
+    DerivedTable,
     Named,
     Query,
     Scan,
@@ -103,9 +103,9 @@ def is_join_of_keys(part: Expr) -> bool:
 def fenced(block: Block, common: Mapping[str, Query]) -> frozenset[str]:
     """Return the relations of a FROM whose rows must be made before conditions over them are computed that may fail."""
     queries = {
-        relation.id: relation.query if isinstance(relation, Derived) else common[relation.common]
+        relation.id: relation.query if isinstance(relation, DerivedTable) else common[relation.common]
         for relation in relations_in(block.source)
-        if isinstance(relation, Derived | Named)
+        if isinstance(relation, DerivedTable | Named)
     }
     sources: set[str] = set()
     if not queries:
@@ -131,9 +131,9 @@ def _may_fail_at(query: Query, position: int, common: Mapping[str, Query]) -> bo
     if may_fail(expr):
         return True
     inner = {
-        relation.id: relation.query if isinstance(relation, Derived) else common[relation.common]
+        relation.id: relation.query if isinstance(relation, DerivedTable) else common[relation.common]
         for relation in relations_in(query.source)
-        if isinstance(relation, Derived | Named)
+        if isinstance(relation, DerivedTable | Named)
     }
     return any(_may_fail_in(inner, column, common) for column in columns_in(expr) if source_id(column) in inner)
 

@@ -30,7 +30,7 @@ from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     Query,
     Relation,
@@ -216,7 +216,7 @@ class _Cutter:
         return replace(slot, query=self._query(slot.query)) if isinstance(slot, Subquery) else slot
 
     def _relation(self, relation: Relation | None) -> Relation | None:
-        if isinstance(relation, Derived):
+        if isinstance(relation, DerivedTable):
             return replace(relation, query=self._query(relation.query))
         if not isinstance(relation, Join):
             return relation

@@ -19,7 +19,7 @@ from merlot.tree.nodes import FALSE, TRUE, Aggregate, Call, Column, Expr, Litera
 from merlot.tree.relations import (
     GROUPING,
     Block,
-    Derived,
+    DerivedTable,
     Named,
     Query,
     Scan,
@@ -113,7 +113,7 @@ class _NullBitRewriter:
         return isinstance(source, Scan) if query is None else self._request_query_bit(query, _position(column))
 
     def _query_of(self, source: Source | None) -> Query | None:
-        if isinstance(source, Derived):
+        if isinstance(source, DerivedTable):
             return source.query
         return self._common[source.common] if isinstance(source, Named) else None
 
@@ -209,7 +209,7 @@ class _NullBitRewriter:
 
         values, bits = union_all.outputs[: len(query.outputs)], union_all.outputs[len(query.outputs) :]
         return Block(
-            source=Derived(id_, union_all),
+            source=DerivedTable(id_, union_all),
             outputs=(
                 *(Output(output.label, column(output)) for output in values),
                 *(Output(output.label, _is_null_in_all_rows(column(output))) for output in bits),

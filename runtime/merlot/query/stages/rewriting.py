@@ -9,7 +9,7 @@ from merlot.query.plan.expressions import has_aggregate
 from merlot.tree.nodes import Aggregate, Call, Expr, OrderKey, Output
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     Query,
     Relation,
@@ -81,7 +81,7 @@ def map_derived(relation: Relation, change: Callable[[Query], Query]) -> Relatio
     """Return a FROM with its subqueries changed; the relation itself if none changes."""
 
     def changed_source(source: Source) -> Source:
-        if not isinstance(source, Derived):
+        if not isinstance(source, DerivedTable):
             return source
         query = change(source.query)
         return source if query is source.query else replace(source, query=query)

@@ -1,4 +1,4 @@
 """Answers from star-trees instead of rows.
 
-`question` says what a leaf asks, `choice` which tree of a segment answers it, `documents` what operators read then. Any
-thread."""
+`requirements` says what a leaf needs, `choice` which tree of a segment answers it, `documents` what operators read
+then. Any thread."""

@@ -25,7 +25,7 @@ from merlot.query.plan.nodes import Leaf
 from merlot.query.read.columns import SegmentColumns
 from merlot.query.star_trees.coalesced import TREES, CoalescedDimensions
 from merlot.query.star_trees.documents import DictionaryDocs, Dimensions, TreeDocs
-from merlot.query.star_trees.question import TreeQuestion, question
+from merlot.query.star_trees.requirements import TreeRequirements, requirements
 from merlot.query.targets import LeafSource
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.reader import EVERY_DOC
@@ -37,7 +37,7 @@ from merlot.vectors.errors import QueryArithmeticError
 Docs = NDArray[np.uint32]
 
 
-def instead(
+def replace_with_trees(
     leaf: Leaf, sources: Sequence[LeafSource], context: ExecutionContext, resolver: Callable[..., Resolver] = Resolver
 ) -> Sequence[LeafSource]:
     """Return the sources, with documents of star-trees in place of the segments whose trees answer the query."""
@@ -62,14 +62,14 @@ def _with_trees(
     """Return the sources, with trees that answer this form of the query in place of the sources that have the form.
 
     is_whole_query: every source has the form, because it is the query itself."""
-    tree_question = question(leaf)
-    if tree_question is None or _is_answered_by_counts(leaf):
+    tree_needs = requirements(leaf)
+    if tree_needs is None or _is_answered_by_counts(leaf):
         return sources
     have_trees = [(is_whole_query or source.leaf is leaf) and _has_trees(source) for source in sources]
     with_trees = list(compress(sources, have_trees))
     if not with_trees:
         return sources
-    chooser = _Chooser(tree_question, leaf, context, resolver)
+    chooser = _Chooser(tree_needs, leaf, context, resolver)
     coalesced = chooser.coalesced([source.columns for source in with_trees]) if len(with_trees) > 1 else None
     pairs = zip(sources, have_trees, strict=True)
     if coalesced is not None:
@@ -100,7 +100,7 @@ class _MatchingDocuments:
 class _Chooser:
     """Choice of trees for one query."""
 
-    tree_question: TreeQuestion
+    tree_needs: TreeRequirements
     leaf: Leaf
     context: ExecutionContext
     resolver: Callable[..., Resolver]
@@ -133,10 +133,10 @@ class _Chooser:
         return LeafSource(best.columns, live=best.live, num_coalesced=len(parts), leaf=self.leaf)
 
     def _fits(self, tree: Tree) -> bool:
-        tree_question, schema = self.tree_question, self.context.schema
-        if not tree_question.columns <= set(tree.dimensions) or not self._is_declared(tree):
+        tree_needs, schema = self.tree_needs, self.context.schema
+        if not tree_needs.columns <= set(tree.dimensions) or not self._is_declared(tree):
             return False
-        for aggregation, stored in zip(self.leaf.work.aggregations, tree_question.work.states, strict=True):
+        for aggregation, stored in zip(self.leaf.work.aggregations, tree_needs.work.states, strict=True):
             if not tree.functions.issuperset(stored):
                 return False
             # If the column's type was widened since, its sums may be of another type.
@@ -158,15 +158,15 @@ class _Chooser:
         return any(spec.dimensions_split_order == tree.dimensions for spec in indexing.star_tree_index_configs)
 
     def _touches_nulls(self, has_nulls: Callable[[str], bool]) -> bool:
-        tree_question = self.tree_question
-        names: Iterable[str] = tree_question.null_aware
+        tree_needs = self.tree_needs
+        names: Iterable[str] = tree_needs.null_aware
         if self.leaf.work.null_handling:
-            names = tree_question.columns | tree_question.work.arguments
+            names = tree_needs.columns | tree_needs.work.arguments
         return any(has_nulls(name) for name in names)
 
     def _answer(self, fitting: Sequence[Tree], columns: Dimensions, num_docs: int) -> LeafSource | None:
         try:
-            marks = {name: self._matching(columns, name, exprs) for name, exprs in self.tree_question.of_columns}
+            marks = {name: self._matching(columns, name, exprs) for name, exprs in self.tree_needs.of_columns}
         except QueryArithmeticError:
             # The value that raised may belong to no row.
             return None
@@ -187,20 +187,20 @@ class _Chooser:
         return None if marks is None or marks.all() else marks
 
     def _find(self, tree: Tree, marks: dict[str, Marks | None]) -> _MatchingDocuments:
-        needed = self.tree_question.value_columns
+        needed = self.tree_needs.value_columns
         uses = [DimensionUse(marks.get(name), name in needed) for name in tree.dimensions]
         if any(use.matching is not None and not use.matching.any() for use in uses):
             return _MatchingDocuments(tree, np.zeros(0, np.uint32))
         return _MatchingDocuments(tree, tree.find(uses))
 
     def _source(self, matches: _MatchingDocuments, columns: Dimensions) -> LeafSource:
-        tree, tree_question = matches.tree, self.tree_question
-        documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in tree_question.work.states])
+        tree, tree_needs = matches.tree, self.tree_needs
+        documents = TreeDocs(tree, columns, [partial(_states, tree, stored) for stored in tree_needs.work.states])
         if not len(matches.docs):
             return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         share = len(matches.docs) / tree.num_docs
         resolver = self.resolver(documents, null_handling=self.leaf.work.null_handling, indexing=None)
-        nodes = [resolver.resolve(expr) for expr in tree_question.others]
+        nodes = [resolver.resolve(expr) for expr in tree_needs.others]
         if any(isinstance(node, Nothing) for node in nodes):
             return LeafSource(documents, live=Live(NOTHING), leaf=self.leaf)
         chosen: Node = TreeMatch(matches.docs, share, "startree", dimensions=tree.dimensions)

@@ -181,17 +181,17 @@ class TreeCache:
 
     def group(self, parts: Sequence[SegmentColumns], context: ExecutionContext) -> Group | None:
         """Return the group of these segments if their trees are coalesced. Coalesce them, here or by
-        `context.join_later`, when that is due."""
+        `context.coalesce_later`, when that is due."""
         segments = [part.segment for part in parts if isinstance(part.segment, ImmutableSegment)]
         assert len(segments) == len(parts)
         with self._lock:
             group = self._seen(segments, context.schema)
             is_due = not group.is_claimed and group.sightings >= SIGHTINGS
             group.is_claimed |= is_due
-        if is_due and context.join_later is None:
+        if is_due and context.coalesce_later is None:
             self._coalesce(group, parts)
-        elif is_due and context.join_later is not None:
-            context.join_later(lambda: self._coalesce(group, parts))
+        elif is_due and context.coalesce_later is not None:
+            context.coalesce_later(lambda: self._coalesce(group, parts))
         return group if group.trees else None
 
     def clear(self) -> None:

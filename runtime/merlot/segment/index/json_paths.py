@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from merlot.functions import json_filter
-from merlot.functions.json_filter import Among, Condition, Either, Every, Exists, Steps
+from merlot.functions.json_filter import Among, Condition, Exists, JsonAnd, JsonOr, Steps
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
@@ -54,12 +54,12 @@ def terms_of_value(text: str) -> set[bytes]:
 def _wanted(condition: Condition) -> tuple[Wanted, bool, bool]:
     """Return the terms to search for, whether their docs are exactly those that meet the condition, and whether its
     path leads through a list."""
-    if isinstance(condition, Every | Either):
+    if isinstance(condition, JsonAnd | JsonOr):
         parts = [_wanted(part) for part in condition.parts]
         wanted, are_exact, of_lists = zip(*parts, strict=True)
         # Two paths into lists may have to match in the same element.
-        is_exact = all(are_exact) and (isinstance(condition, Either) or sum(of_lists) <= 1)
-        return (AllOf if isinstance(condition, Every) else AnyOf)(wanted), is_exact, any(of_lists)
+        is_exact = all(are_exact) and (isinstance(condition, JsonOr) or sum(of_lists) <= 1)
+        return (AllOf if isinstance(condition, JsonAnd) else AnyOf)(wanted), is_exact, any(of_lists)
     is_exact = not any(isinstance(step, int) for step in condition.path)
     crosses_list = any(not isinstance(step, str) for step in condition.path)
     if isinstance(condition, Among) and not condition.is_other:
@@ -78,7 +78,7 @@ def _range(condition: Among | json_filter.Within | Exists) -> TermRange:
         return TermRange(first, stop, lambda term: term not in others)
     if json_filter.is_of_numbers(condition):
         # Terms are ordered as texts, not as numbers.
-        return TermRange(first, stop, lambda term: json_filter.lies_within(condition, term[len(first) :].decode()))
+        return TermRange(first, stop, lambda term: json_filter.is_within(condition, term[len(first) :].decode()))
     if condition.low is not None:
         first += str(condition.low).encode() + (b"" if condition.with_low else b"\0")
     if condition.high is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from merlot.functions import text_filter
-from merlot.functions.text_filter import Begins, Condition, Either, Phrase
+from merlot.functions.text_filter import Begins, Condition, Phrase, TextOr
 from merlot.segment.index.terms import (
     AllOf,
     AnyOf,
@@ -34,7 +34,7 @@ def _wanted(condition: Condition) -> tuple[Wanted, bool]:
         case Begins(prefix):
             # UTF-8 has no byte FF, so the bound is above every word with the prefix.
             return TermRange(prefix.encode(), prefix.encode() + b"\xff"), True
-        case Either(parts):
+        case TextOr(parts):
             wanted, are_exact = zip(*map(_wanted, parts), strict=True)
             return AnyOf(wanted), all(are_exact)
     wanted, are_exact = zip(*map(_wanted, condition.parts), strict=True)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from merlot.segment.immutable import ImmutableSegment
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.segment_view import SegmentView
 from merlot.server.realtime.partition_log import ResolvedRows
 from merlot.server.realtime.views import fitted
 from merlot.upsert.valid_docs import ValidDocsView

@@ -68,7 +68,7 @@ class OpenSegments:
             docs=num_docs + (last.rows.num_docs if has_tail else 0),
             num_bytes=worked.rows.memory_bytes + (last.rows.memory_bytes if has_tail else 0),
             row_end=row_end,
-            is_too_much=self._deps.memory.must_end(worked.rows),
+            exceeds_memory=self._deps.memory.must_end(worked.rows),
         )
 
     def end(self, end_offset: int, *, takes_tail: bool) -> None:

@@ -29,7 +29,7 @@ from merlot.cluster.consuming.steps import (
     Failed,
     FileBuilt,
     Leave,
-    Lost,
+    MessageLost,
     Read,
     SegmentSwitched,
     Switch,
@@ -250,7 +250,7 @@ class PartitionConsumer:
         offset = self._segments.next_offset
         assert offset is not None
         polled = self._reading.poll(replica.record.name, offset, POLL_S if replica.doing is None else ANSWER_S)
-        if isinstance(polled, Lost):
+        if isinstance(polled, MessageLost):
             self._give(polled)
         elif isinstance(polled, RowBatch):
             self._segments.append(polled, self._deps.clock.now_ms())
@@ -306,12 +306,12 @@ class PartitionConsumer:
             if not action.carry:
                 self._reading.seek(action.record.start_offset)
         except MerlotError as error:
-            self._status.failed(action, str(error))
+            self._status.note_failure(action, str(error))
             self._give(Failed(action))
             return
         self._segments.switch(action, None if replica.is_gone else replica.record, settings)
         self._sealing.forget()
-        self._status.switched()
+        self._status.note_committed()
         self._give(SegmentSwitched(action.record, self._segments.held(settings.flush.rows)))
         self._deps.on_made()
 
@@ -322,7 +322,7 @@ class PartitionConsumer:
         match result.outcome:
             case None:
                 if self._is_wanted(result.action):
-                    self._status.failed(result.action, result.error)
+                    self._status.note_failure(result.action, result.error)
                 self._give(Failed(result.action))
                 return
             case TableView() as view:
@@ -334,7 +334,7 @@ class PartitionConsumer:
             case event:
                 self._note_difference(event)
                 self._give(event)
-        self._status.done(result.action)
+        self._status.note_success(result.action)
 
     def _note_difference(self, event: Event) -> None:
         """Report a replica whose rows differ from the committed file: that is a bug somewhere. The committed file

@@ -9,7 +9,7 @@ import logging
 from typing import Final
 
 from merlot import telemetry
-from merlot.cluster.consuming.steps import Lost
+from merlot.cluster.consuming.steps import MessageLost
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.errors import MerlotError, UnavailableError
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
@@ -80,7 +80,7 @@ class StreamReading:
         is_stopped = self.stopped_at is not None
         return not is_stopped and not self._deps.memory.is_full and self._deps.clock.monotonic() >= self._not_before
 
-    def poll(self, segment: str, offset: int, timeout_s: float) -> RowBatch | Lost | None:
+    def poll(self, segment: str, offset: int, timeout_s: float) -> RowBatch | MessageLost | None:
         """Return what has come from the offset on; Lost if the stream does not have that any more; None if it cannot be
         read. The cause is in `error` then."""
         try:
@@ -128,11 +128,11 @@ class StreamReading:
             self._poller = self.settings.open_poller(offset, self.counts)
         return self._poller
 
-    def _lost(self, segment: str, error: OffsetOutOfRangeError) -> Lost:
+    def _lost(self, segment: str, error: OffsetOutOfRangeError) -> MessageLost:
         onward = self.settings.after_gap(error.wanted, error.available)
         if onward is None:
             self.fail(error)
-            return Lost(segment, None)
+            return MessageLost(segment, None)
         if self._lost_at != error.wanted:
             self._lost_at = error.wanted
             text = "messages are lost, consumption goes on behind them %s from=%d to=%d"
@@ -140,7 +140,7 @@ class StreamReading:
             telemetry.STREAM_GAPS.labels(self._deps.table).inc()
         self.close()
         self._rest(self._deps.tuning.retry_s)
-        return Lost(segment, onward)
+        return MessageLost(segment, onward)
 
     def _rest(self, seconds: float) -> None:
         self._not_before = self._deps.clock.monotonic() + seconds

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from merlot.cluster.consuming.partitions import chains, segment_after
 from merlot.cluster.consuming.positions import Positions
-from merlot.cluster.consuming.steps import Peers, Seen
+from merlot.cluster.consuming.steps import Peers, SegmentLookedUp
 from merlot.cluster.records import StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import InstanceId
@@ -78,11 +78,11 @@ class ReplicaView:
         is_same = len(before) == len(now) and before[:2] == now[:2] and before[2] is now[2] and before[3] is now[3]
         return not is_same
 
-    def seen(self, record: StreamSegmentRecord) -> Seen:
+    def seen(self, record: StreamSegmentRecord) -> SegmentLookedUp:
         """Return what is seen of the segment that the replica works on, and the segment behind it."""
         chain = self.chain
         current = chain.records.get(record.sequence)
-        return Seen(
+        return SegmentLookedUp(
             segment=record.name,
             epoch=chain.epoch,
             record=current if current is not None and current.name == record.name else None,

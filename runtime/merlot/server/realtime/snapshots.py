@@ -22,7 +22,7 @@ from typing import Final
 from merlot import telemetry
 from merlot.clock import Clock
 from merlot.cluster.consuming import checkpoints
-from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, PartitionCheckpoint
+from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, StoredCheckpoint
 from merlot.cluster.consuming.transactions import COMPACTED
 from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
 from merlot.errors import CorruptionError, MerlotError, NotFoundError
@@ -270,7 +270,7 @@ class Snapshots:
         for key, url in urls.items():
             if url not in named:
                 store.put(deps.folder.path_of(local.files[key]), url)
-        taken = PartitionCheckpoint(
+        taken = StoredCheckpoint(
             partition=deps.partition, sequence=local.sequence, key=local.key, state=local.state, urls=urls
         )
         is_written, view = checkpoints.write_checkpoint(deps.metastore, deps.table, taken)

@@ -30,19 +30,19 @@ class StatusText:
             self._reading = f"bad message, nothing behind it is consumed {self._where} offset={stopped_at}"
         self._refresh()
 
-    def failed(self, action: Action, error: str) -> None:
+    def note_failure(self, action: Action, error: str) -> None:
         """Note that a step of the segment has failed. It is shown until the step succeeds, or another replica commits
         the segment."""
         step = type(action).__name__.lower()
         self._steps[step] = f"segment not committed yet {self._where} step={step} cause={error}"
         self._refresh()
 
-    def done(self, action: Action) -> None:
+    def note_success(self, action: Action) -> None:
         """Note that a step has succeeded."""
         self._steps.pop(type(action).__name__.lower(), None)
         self._refresh()
 
-    def switched(self) -> None:
+    def note_committed(self) -> None:
         """Note that the segment is committed."""
         self._steps.clear()
         self._refresh()

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from merlot import telemetry
 from merlot.clock import Clock
-from merlot.cluster.consuming import found
+from merlot.cluster.consuming import stream_facts
 from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.consuming.partitions import chains
 from merlot.cluster.consuming.pinned import unpin, unpin_upsert, upsert_id
@@ -39,7 +39,7 @@ from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
-from merlot.cluster.tasks.compactions import compaction_config, compactions_of, is_told, tell_valid_docs
+from merlot.cluster.tasks.compactions import compaction_config, compactions_of, is_reported, report_valid_docs
 from merlot.errors import MerlotError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.ingest.stream import Pipeline
@@ -296,11 +296,11 @@ class TableStream:
         live = live_instances(deps.metastore, Role.SERVER)
         tenant = spec.tenants.server.name
         servers = [server for server, record in live.items() if record.tenant == tenant]
-        stream = found.find_stream(deps.metastore, deps.table)
-        if deps.instance in servers and found.is_due(stream, deps.instance, servers, deps.clock.now_ms()):
+        stream = stream_facts.find_stream(deps.metastore, deps.table)
+        if deps.instance in servers and stream_facts.is_due(stream, deps.instance, servers, deps.clock.now_ms()):
             self._find_partitions(declared, {} if stream is None else stream.starts)
         if stream is not None and not stream.topic_id and self._streams.identity:
-            found.tell_topic_id(deps.metastore, deps.table, self._streams.identity)
+            stream_facts.record_topic_id(deps.metastore, deps.table, self._streams.identity)
         positions = read_positions(deps.metastore, deps.table)
         self._held_elsewhere = self._keys_elsewhere(live)
         for consumer in list(self._consumers.values()):
@@ -316,9 +316,9 @@ class TableStream:
             config = compaction_config(task.record)
             listener = self._listeners.get(config.partition)
             settled = None if listener is None else listener.files.settled.bitmap(config.segments)
-            if settled is not None and not is_told(deps.metastore, task.record.id):
+            if settled is not None and not is_reported(deps.metastore, task.record.id):
                 bitmap, num_docs = settled
-                tell_valid_docs(deps.metastore, task.record.id, config.segment, num_docs, bitmap, deps.instance)
+                report_valid_docs(deps.metastore, task.record.id, config.segment, num_docs, bitmap, deps.instance)
 
     def _find_partitions(self, declared: StreamIngestion, starts_before: Mapping[int, int]) -> None:
         deps, failure = self._deps, (StreamProblem.NONE, "")
@@ -331,10 +331,10 @@ class TableStream:
         except MerlotError as problem:
             failure = (problem_of(problem), str(problem))
             telemetry.STREAM_FAILURES.labels(deps.table, type(problem).__name__).inc()
-        found.tell_stream(deps.metastore, deps.table, starts, deps.instance, deps.clock.now_ms(), failure)
+        stream_facts.record_stream(deps.metastore, deps.table, starts, deps.instance, deps.clock.now_ms(), failure)
 
     def _recorded_id(self) -> str:
-        stream = found.find_stream(self._deps.metastore, self._deps.table)
+        stream = stream_facts.find_stream(self._deps.metastore, self._deps.table)
         return "" if stream is None else stream.topic_id
 
     def _measure(self, declared: StreamIngestion) -> None:

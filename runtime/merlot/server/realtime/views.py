@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from merlot.segment.partly import SegmentView
 from merlot.segment.reader import Segment, SomeDocs
+from merlot.segment.segment_view import SegmentView
 from merlot.server.realtime.partition_log import PartitionLog
 from merlot.server.realtime.rewritten import ReplacedFile
 from merlot.upsert.valid_docs import ValidDocsView

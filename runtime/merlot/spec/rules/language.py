@@ -95,14 +95,14 @@ class Operand:
     is_in_list: bool = False
     """True if an API server fills in no defaults here, as within lists."""
     default: Any = _ABSENT
-    words: Collection[str] = ()
+    allowed: Collection[str] = ()
     """Values that it may have, if restricted; any other value is malformed."""
 
     def part(self, name: str) -> Operand:
         """Return an object below it that is always present: it is required, or the API server fills it in."""
         return replace(self, cel=f"{self.cel}.{name}", find=_member(self, name))
 
-    def field(self, path: str, default: Any = _ABSENT, words: Collection[str] = ()) -> Operand:
+    def field(self, path: str, default: Any = _ABSENT, allowed: Collection[str] = ()) -> Operand:
         """Return an optional field below it, such as `tenants.server`. default: its value if it is left out."""
         leaf = self
         for name in path.split("."):
@@ -111,14 +111,14 @@ class Operand:
         if self.is_in_list and default is not _ABSENT:
             given = " && ".join(f"has({cel})" for cel in leaf.chain)
             leaf = replace(leaf, cel=f"({given} ? {leaf.cel} : {_literal(default)})")
-        return replace(leaf, default=default, words=words)
+        return replace(leaf, default=default, allowed=allowed)
 
     def value(self, names: Names, type_: type | tuple[type, ...] = object) -> Any:
         """Return the value or the default; raise MalformedError if there is neither, or the type or word is wrong."""
         value = self.find(names)
         value = self.default if value is _ABSENT else value
         is_wrong = not isinstance(value, type_) or (isinstance(value, bool) and type_ is int)
-        if value is _ABSENT or is_wrong or (self.words and value not in self.words):
+        if value is _ABSENT or is_wrong or (self.allowed and value not in self.allowed):
             raise MalformedError(self.cel)
         return value
 

@@ -38,7 +38,7 @@ _MONTH_S: Final = 30 * 86_400
 
 
 def _merge_type(level: Operand) -> Operand:
-    return level.field("mergeType", default="concat", words=tuple(MergeType))
+    return level.field("mergeType", default="concat", allowed=tuple(MergeType))
 
 
 def _period(operand: Operand, names: Names) -> Period:

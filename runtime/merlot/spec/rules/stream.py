@@ -11,7 +11,7 @@ from merlot.spec.stream import HOST_PROPERTIES, OWN_PROPERTIES, SECRET_PROPERTIE
 _TYPE: Final = SELF.field("type")
 _PROPERTIES: Final = SELF.field("properties")
 _BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
-_DECODER: Final = SELF.part("decoder").field("type", default="JSON", words=tuple(DecoderType))
+_DECODER: Final = SELF.part("decoder").field("type", default="JSON", allowed=tuple(DecoderType))
 _OWNERS: Final = {
     "csv": DecoderType.CSV,
     "schemaRegistry": DecoderType.AVRO,

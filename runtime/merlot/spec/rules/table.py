@@ -31,7 +31,7 @@ _INGESTION, _SCHEMA = SELF.part("ingestion"), SELF.part("schema")
 _SERVER: Final = SELF.part("tenants").part("server")
 _TIME: Final = SELF.field("timeColumn")
 _RETENTION: Final = SELF.field("retention")
-_PUSH_TYPE: Final = SELF.field("pushType", default="APPEND", words=tuple(PushType))
+_PUSH_TYPE: Final = SELF.field("pushType", default="APPEND", allowed=tuple(PushType))
 _IS_APPENDED: Final = _PUSH_TYPE.equals("APPEND")
 _STREAM: Final = _INGESTION.field("stream")
 _UPSERT: Final = SELF.field("upsert")
@@ -57,11 +57,11 @@ def _is_time(column: Operand) -> RuleCondition:
 
 
 def _role(column: Operand) -> Operand:
-    return column.field("role", default="dimension", words=tuple(FieldRole))
+    return column.field("role", default="dimension", allowed=tuple(FieldRole))
 
 
 def _type(column: Operand) -> Operand:
-    return column.field("type", words=COLUMN_TYPES)
+    return column.field("type", allowed=COLUMN_TYPES)
 
 
 HAS_NO_CREDENTIALS: Final = has_no_credentials(SELF)
@@ -252,7 +252,7 @@ _BATCH: Final = (
     ),
     Rule(
         "csv",
-        has(ITEM.field("csv")) >> ITEM.field("format", words=("PARQUET", "ORC", "CSV", "JSON")).equals("CSV"),
+        has(ITEM.field("csv")) >> ITEM.field("format", allowed=("PARQUET", "ORC", "CSV", "JSON")).equals("CSV"),
         "csv goes with format: CSV only; remove it, or write format: CSV",
     ),
     Rule(

@@ -6,7 +6,7 @@ from merlot.spec.rules.language import SELF, RuleCondition, any_of, has, is_empt
 from merlot.spec.rules.rule import Rule, Rules
 from merlot.spec.upserting import UpsertMode
 
-_MODE: Final = SELF.field("mode", words=tuple(UpsertMode))
+_MODE: Final = SELF.field("mode", allowed=tuple(UpsertMode))
 _IS_FIRST_ROW: Final = _MODE.equals("DEDUP")
 _IS_MERGED: Final = _MODE.equals("PARTIAL")
 _TTL: Final = SELF.field("primaryKeyTtl")
@@ -20,7 +20,7 @@ _SKEW: Final = SELF.field("maxFutureSkew")
 _COMPACTION: Final = SELF.field("compaction")
 _IS_KEPT: Final = SELF.field("snapshot", default="DEFAULT").equals("ENABLE")
 _STORE: Final = SELF.field("snapshotStore", default="DEEP_STORE")
-_PRUNING: Final = SELF.field("pruning", default="COMMIT", words=("COMMIT", "SCAN", "ROTATION"))
+_PRUNING: Final = SELF.field("pruning", default="COMMIT", allowed=("COMMIT", "SCAN", "ROTATION"))
 _HAS_TTL: Final = any_of([has(SELF.field(name)) for name in ("primaryKeyTtl", "ttl", "TtlValue")])
 _DECIDES_BY_AGE: Final = _HAS_TTL | has(_DELETED_TTL)
 _ONE_COLUMN: Final = ~has(_COMPARED) | _COMPARED.size().at_most(1)

@@ -29,7 +29,7 @@ from merlot.tree.errors import SqlValidationError, UnknownNameError, Unsupported
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     JoinKind,
     Named,
@@ -140,7 +140,7 @@ class _StatementBinder:
             for number, output in enumerate(inner.outputs)
         )
         return Block(
-            source=Derived(id_, inner),
+            source=DerivedTable(id_, inner),
             outputs=outputs,
             order_by=_order_of_set(node.order, outputs),
             limit=node.limit,
@@ -182,7 +182,7 @@ class _StatementBinder:
             Output(output.label, _as(column, type_))
             for output, column, type_ in zip(query.outputs, columns, types, strict=True)
         )
-        return Block(source=Derived(id_, query), outputs=outputs)
+        return Block(source=DerivedTable(id_, query), outputs=outputs)
 
     def _block(self, select: syntax.Select, outer: StageScope | None) -> Block:
         source, scope = self._from(select, outer)
@@ -320,11 +320,11 @@ class _StatementBinder:
                 return self._table(node)
         raise UnsupportedSqlError(feature_name(node))
 
-    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[Derived, ScopeRelation]:
+    def _derived(self, node: syntax.Derived, left: StageScope) -> tuple[DerivedTable, ScopeRelation]:
         """Bind a subquery. With LATERAL, it is evaluated for each row of the relations to its left."""
         id_ = self.new_id("d")
         query = self.query(node.query, left if node.is_lateral else None)
-        return Derived(id_, query), _source(id_, node.alias, _renamed(query.outputs, node.columns, node.alias))
+        return DerivedTable(id_, query), _source(id_, node.alias, _renamed(query.outputs, node.columns, node.alias))
 
     def _table(self, node: syntax.Table) -> tuple[Relation, ScopeRelation]:
         common = self._commons.get(node.name.lower())
@@ -370,9 +370,11 @@ class _StatementBinder:
                 raise SqlValidationError(f"UNNEST needs a list, not {expr.type}")
         id_ = self.new_id("u")
         outputs = [Output(f"EXPR${number}", Column("", SqlType(expr.type.base))) for number, expr in enumerate(lists)]
-        if node.has_places:
+        if node.with_ordinality:
             outputs.append(Output("ORDINALITY", Column("", INT)))
-        return Unnest(id_, lists, node.has_places), _source(id_, node.alias, _renamed(outputs, node.columns, "UNNEST"))
+        return Unnest(id_, lists, node.with_ordinality), _source(
+            id_, node.alias, _renamed(outputs, node.columns, "UNNEST")
+        )
 
 
 def _is_lateral(node: syntax.Relation) -> bool:

@@ -11,7 +11,7 @@ from merlot.query.stages.rewriting import is_grouped, map_derived, map_statement
 from merlot.tree.nodes import Column, Expr, Output
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Named,
     Query,
     SetKind,
@@ -90,7 +90,7 @@ class _Dropping:
         slots = {name: self._slot(slot) for name, slot in block.slots.items() if name in used}
         if len(slots) < len(block.slots) or any(slot is not block.slots[name] for name, slot in slots.items()):
             block = replace(block, slots=slots)
-        derived = [relation for relation in relations_in(block.source) if isinstance(relation, Derived)]
+        derived = [relation for relation in relations_in(block.source) if isinstance(relation, DerivedTable)]
         for relation in derived:
             self._move(relation.id, relation.query, _remaining(relation.query, self._read.get(relation.id, NOTHING)))
         if block.source is None:

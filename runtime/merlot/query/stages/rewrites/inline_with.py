@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from merlot.query.stages.rewrites.walks import blocks_of, map_queries
 from merlot.query.stages.rewriting import map_sources
-from merlot.tree.relations import Block, Derived, Named, Query, Source, Statement, relations_in
+from merlot.tree.relations import Block, DerivedTable, Named, Query, Source, Statement, relations_in
 
 
 def inline_with(statement: Statement) -> Statement:
@@ -27,7 +27,7 @@ def inline_with(statement: Statement) -> Statement:
 
     def inlined_source(source: Source) -> Source:
         if isinstance(source, Named) and source.common in once:
-            return Derived(source.id, once[source.common])
+            return DerivedTable(source.id, once[source.common])
         return source
 
     inlined: list[tuple[str, Query]] = []

@@ -24,7 +24,7 @@ from merlot.query.stages.rewriting import is_grouped, map_query
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     JoinKind,
     Query,
@@ -64,7 +64,7 @@ def _merged(block: Block, common: Mapping[str, Query]) -> Block:
         candidate = next(filter(_is_plain, relations), None)
         if candidate is None:
             return block
-        assert isinstance(candidate, Derived)
+        assert isinstance(candidate, DerivedTable)
         merged = _Merging(block, candidate, common).block()
         if merged is None:
             refused.add(candidate.id)
@@ -73,7 +73,7 @@ def _merged(block: Block, common: Mapping[str, Query]) -> Block:
 
 
 def _is_plain(relation: Relation) -> bool:
-    if not isinstance(relation, Derived) or not isinstance(relation.query, Block):
+    if not isinstance(relation, DerivedTable) or not isinstance(relation.query, Block):
         return False
     query = relation.query
     if (
@@ -89,7 +89,7 @@ def _is_plain(relation: Relation) -> bool:
 class _Merging:
     """Merge of one plain subquery into the SELECT whose FROM it is in."""
 
-    def __init__(self, block: Block, derived: Derived, common: Mapping[str, Query]) -> None:
+    def __init__(self, block: Block, derived: DerivedTable, common: Mapping[str, Query]) -> None:
         assert isinstance(derived.query, Block)
         self._block = block
         self._id = derived.id
@@ -124,13 +124,13 @@ class _Merging:
     def _is_one_leaf(self) -> bool:
         """Return whether all conditions belong to one leaf, which computes what may fail only where no other condition
         decides."""
-        is_alone = isinstance(self._block.source, Derived) and isinstance(self._rows, Scan)
+        is_alone = isinstance(self._block.source, DerivedTable) and isinstance(self._rows, Scan)
         return is_alone and not self._inner.slots
 
     def _keeps_order(self) -> bool:
         """Return whether rows have to stay in the subquery's order, as clients expect that wrap a query to limit it."""
         block = self._block
-        is_alone = isinstance(block.source, Derived)
+        is_alone = isinstance(block.source, DerivedTable)
         return is_alone and not (block.order_by or block.is_distinct or is_grouped(block))
 
     def _is_order_read(self) -> bool:
@@ -150,7 +150,7 @@ class _Merging:
     def _placed(self, relation: Relation, *, is_nullable: bool, may_rise: bool) -> tuple[Relation, list[Expr]] | None:
         """Return the FROM with the subquery's own FROM in its place, and the conditions to apply to all joined rows;
         None if that is not sound."""
-        if isinstance(relation, Derived) and relation.id == self._id:
+        if isinstance(relation, DerivedTable) and relation.id == self._id:
             is_refused = (self._condition and not may_rise) or (is_nullable and not self._gives_nulls())
             return None if is_refused else (self._rows, self._condition)
         if not isinstance(relation, Join):

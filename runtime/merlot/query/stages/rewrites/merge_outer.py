@@ -10,7 +10,7 @@ from merlot.query.stages.replacing import Replacing, UnsoundError
 from merlot.query.stages.rewrites.walks import has_windows, is_limited, map_queries
 from merlot.query.stages.rewriting import is_grouped
 from merlot.tree.nodes import Column, Expr, OrderKey, Output
-from merlot.tree.relations import Block, Derived, Query, SetOperation, Statement, is_correlated
+from merlot.tree.relations import Block, DerivedTable, Query, SetOperation, Statement, is_correlated
 
 
 def merge_outer(statement: Statement) -> Statement:
@@ -21,7 +21,7 @@ def merge_outer(statement: Statement) -> Statement:
 def _merged(outer: Block) -> Query:
     source = outer.source
     is_bare = not (outer.slots or outer.is_distinct or outer.qualify is not None or is_grouped(outer))
-    if not isinstance(source, Derived) or not is_bare or is_correlated(source.query):
+    if not isinstance(source, DerivedTable) or not is_bare or is_correlated(source.query):
         return outer
     if is_limited(source.query) and (outer.where is not None or outer.order_by):
         return outer

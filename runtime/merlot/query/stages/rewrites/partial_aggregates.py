@@ -10,7 +10,7 @@ from merlot.query.stages.replacing import Replacing, UnsoundError
 from merlot.query.stages.rewrites.walks import has_windows, is_plain, map_queries, slot_columns
 from merlot.query.stages.rewriting import is_grouped
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Output
-from merlot.tree.relations import Block, Derived, Query, SetKind, SetOperation, Statement, Subquery
+from merlot.tree.relations import Block, DerivedTable, Query, SetKind, SetOperation, Statement, Subquery
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG
 
 _SAME = frozenset({"sum", "min", "max", "booland", "boolor"})
@@ -25,7 +25,7 @@ def partial_aggregates(statement: Statement) -> Statement:
 
 def _made(block: Block) -> Block:
     source = block.source
-    if not isinstance(source, Derived) or not isinstance(source.query, SetOperation) or block.grouping_sets:
+    if not isinstance(source, DerivedTable) or not isinstance(source.query, SetOperation) or block.grouping_sets:
         return block
     if not _is_union_all(source.query):
         return block

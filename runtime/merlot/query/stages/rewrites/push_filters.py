@@ -19,7 +19,7 @@ from merlot.query.stages.rewriting import is_grouped
 from merlot.tree.nodes import TRUE, Call, Column, Expr, Literal
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     JoinKind,
     Query,
@@ -92,7 +92,7 @@ class _Pushing:
     def _pushed(self, source: Relation, parts: list[Expr], reach: frozenset[str]) -> tuple[Relation, list[Expr]]:
         """Return FROM with conditions moved into the one subquery that each of them reads, and the conditions that
         stay."""
-        derived = [relation for relation in relations_in(source) if isinstance(relation, Derived)]
+        derived = [relation for relation in relations_in(source) if isinstance(relation, DerivedTable)]
         queries = {relation.id: relation.query for relation in derived if relation.id in reach}
         if not queries or len(parts) > MAX_PARTS:
             return source, parts
@@ -141,7 +141,7 @@ class _Pushing:
 
 
 def _with_queries(relation: Relation, queries: dict[str, Query]) -> Relation:
-    if isinstance(relation, Derived) and relation.id in queries:
+    if isinstance(relation, DerivedTable) and relation.id in queries:
         return replace(relation, query=queries[relation.id])
     if not isinstance(relation, Join):
         return relation

@@ -8,7 +8,16 @@ from dataclasses import replace
 from merlot.query.stages.replacing import Replacing, UnsoundError
 from merlot.query.stages.rewrites.walks import is_limited, is_plain, map_queries
 from merlot.tree.nodes import Column, Expr, OrderKey
-from merlot.tree.relations import Block, Derived, Query, SetKind, SetOperation, Statement, columns_in, is_correlated
+from merlot.tree.relations import (
+    Block,
+    DerivedTable,
+    Query,
+    SetKind,
+    SetOperation,
+    Statement,
+    columns_in,
+    is_correlated,
+)
 
 
 def push_limits(statement: Statement) -> Statement:
@@ -43,7 +52,7 @@ def _first_rows(side: Query, query: SetOperation) -> Query:
 def _below_projection(block: Block) -> Query:
     """Push the LIMIT of `SELECT a + 1 FROM (q) AS v LIMIT 9`, which needs nine rows of q, into q."""
     source = block.source
-    if not isinstance(source, Derived) or is_limited(source.query) or is_correlated(source.query):
+    if not isinstance(source, DerivedTable) or is_limited(source.query) or is_correlated(source.query):
         return block
     if block.where is not None or block.slots or not is_plain(replace(block, limit=None, offset=0)):
         return block

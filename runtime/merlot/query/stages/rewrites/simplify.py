@@ -14,7 +14,7 @@ from merlot.query.stages.rewriting import is_grouped
 from merlot.tree.nodes import TRUE, Expr, Literal, Output
 from merlot.tree.relations import (
     Block,
-    Derived,
+    DerivedTable,
     Join,
     Query,
     Relation,
@@ -96,7 +96,7 @@ def _without_orders(relation: Relation, *, is_seen: bool) -> Relation:
         right = _without_orders(relation.right, is_seen=False)
         is_same = left is relation.left and right is relation.right
         return relation if is_same else replace(relation, left=left, right=right)
-    if is_seen or not isinstance(relation, Derived):
+    if is_seen or not isinstance(relation, DerivedTable):
         return relation
     query = _without_order(relation.query)
     return relation if query is relation.query else replace(relation, query=query)

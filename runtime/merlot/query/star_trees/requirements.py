@@ -36,7 +36,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeQuestion:
+class TreeRequirements:
     """Needs of a query of one segment."""
 
     work: Work
@@ -57,7 +57,7 @@ class TreeQuestion:
         return self.value_columns.union(name for name, _ in self.of_columns)
 
 
-def question(leaf: Leaf) -> TreeQuestion | None:
+def requirements(leaf: Leaf) -> TreeRequirements | None:
     """Return the needs of a leaf; None if no star-tree can answer it."""
     work = leaf.work.memo.cached(_work_of, leaf.work)
     if work is None:
@@ -79,7 +79,7 @@ def question(leaf: Leaf) -> TreeQuestion | None:
     filters = [expr for exprs in by_column.values() for expr in exprs] + others
     of_columns = tuple((name, tuple(exprs)) for name, exprs in by_column.items())
     null_aware = work.null_aware.union(*(_null_aware(expr) for expr in filters))
-    return TreeQuestion(work, of_columns, tuple(others), null_aware)
+    return TreeRequirements(work, of_columns, tuple(others), null_aware)
 
 
 def _conjuncts(expr: Expr | None) -> Iterator[Expr]:

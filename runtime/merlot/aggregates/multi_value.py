@@ -14,7 +14,7 @@ from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
 
-class OfLists(AggregationFunction):
+class MultiValueAggregate(AggregationFunction):
     """Aggregate over the values of lists, such as SUMMV. Its states are those of the aggregate over rows, such as
     SUM."""
 

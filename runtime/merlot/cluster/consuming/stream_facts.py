@@ -40,7 +40,7 @@ def find_stream(metastore: Metastore, table: TableName) -> StreamRecord | None:
     return None if node is None else StreamRecord.from_bytes(node.data, path)
 
 
-def tell_stream(
+def record_stream(
     metastore: Metastore,
     table: TableName,
     starts: Mapping[int, int],
@@ -71,7 +71,7 @@ def tell_stream(
         return record
 
 
-def tell_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None:
+def record_topic_id(metastore: Metastore, table: TableName, topic_id: str) -> None:
     """Record the id of the topic that the table consumes, unless one is recorded."""
     path = paths.stream(table)
     node = metastore.get(path)

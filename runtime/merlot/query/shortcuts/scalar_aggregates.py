@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from merlot.aggregates.one_row import ColumnStatistics, ScalarAggregate
+from merlot.aggregates.scalar_forms import ScalarAggregate, ValueStatistics
 from merlot.aggregates.sums import exact_sum
 from merlot.kernels import aggregate as kernels
 from merlot.query.aggregation import Aggregation
@@ -137,7 +137,7 @@ def _row_of(work: LeafWork) -> _Row | None:
 
 
 def _term(aggregation: Aggregation, start: int) -> Term | None:
-    form = aggregation.function.one_row
+    form = aggregation.function.scalar_form
     if form is None or aggregation.filter is not None:
         return None
     is_long = aggregation.call.result.base is TypeName.LONG
@@ -254,12 +254,12 @@ class Tallies:
     def _of_rows(self) -> list[list[Any]]:
         """Return the state columns of all plain rows, each of one value."""
         tallies = {column: values.tally(self.num_docs) for column, values in self._columns.items()}
-        rows = ColumnStatistics(self.num_docs)
+        rows = ValueStatistics(self.num_docs)
         columns: list[list[Any]] = []
         for term in self._row.terms:
             tally = rows if term.column is None else tallies[term.column]
             if term.constant:
-                tally = ColumnStatistics(self.num_docs, tally.whole + term.constant * self.num_docs)
+                tally = ValueStatistics(self.num_docs, tally.whole + term.constant * self.num_docs)
             columns += [[value] for value in term.form.state(tally, is_whole=term.is_whole)]
         return columns
 
@@ -280,7 +280,7 @@ class _Values:
         self._wants_sum = wants_sum
         self._wants_extremes = wants_extremes
         self._floats: NDArray[np.float64] | None = None if column.type.base in _WHOLE else np.zeros(2)
-        self._tally = ColumnStatistics()
+        self._tally = ValueStatistics()
 
     def add(self, values: NDArray[Any]) -> None:
         if self._floats is not None:
@@ -316,7 +316,7 @@ class _Values:
         tally.low = low if tally.low is None else min(low, tally.low)
         tally.high = high if tally.high is None else max(high, tally.high)
 
-    def tally(self, num_rows: int) -> ColumnStatistics:
+    def tally(self, num_rows: int) -> ValueStatistics:
         """Return the tally of all values that were added, as of `num_rows` rows."""
         self._tally.num_rows = num_rows
         if self._floats is not None:

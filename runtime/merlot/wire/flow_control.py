@@ -13,22 +13,22 @@ class FlowControlledProtocol(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._room: asyncio.Future[None] | None = None
+        self._resumed: asyncio.Future[None] | None = None
 
     @property
-    def has_room(self) -> bool:
+    def can_write(self) -> bool:
         """True if the transport's buffer is below its limit."""
-        return self._room is None
+        return self._resumed is None
 
-    async def room(self) -> None:
+    async def wait_until_writable(self) -> None:
         """Wait until there is room, or the connection is lost."""
-        while self._room is not None:
-            await asyncio.shield(self._room)
+        while self._resumed is not None:
+            await asyncio.shield(self._resumed)
 
     def pause_writing(self) -> None:
-        self._room = self._loop.create_future()
+        self._resumed = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        room, self._room = self._room, None
+        room, self._resumed = self._resumed, None
         if room is not None and not room.done():
             room.set_result(None)

@@ -13,7 +13,7 @@ OFFLINE: Final = "OFFLINE"
 REALTIME: Final = "REALTIME"
 
 
-def halves(spec: TableSpec) -> tuple[str, ...]:
+def table_types(spec: TableSpec) -> tuple[str, ...]:
     """Return which of the two a table has: REALTIME with a stream, OFFLINE without one or with batches beside it."""
     ingestion = spec.ingestion
     if ingestion.stream is None:
@@ -29,10 +29,10 @@ def typed_name(raw: RawTableName, half: str) -> TableName:
 
 def typed_names(raw: RawTableName, spec: TableSpec) -> list[TableName]:
     """Return `flights_OFFLINE`, `flights_REALTIME`, or both."""
-    return [typed_name(raw, half) for half in halves(spec)]
+    return [typed_name(raw, half) for half in table_types(spec)]
 
 
-def half_of(record: SegmentRecord) -> str:
+def table_type_of(record: SegmentRecord) -> str:
     """Return which of the two a segment belongs to: REALTIME if its rows came from a stream, also by a merge, else
     OFFLINE."""
     return REALTIME if is_of_stream(record) else OFFLINE

@@ -1,7 +1,7 @@
 """Scalar-aggregate fast path: aggregates of few rows without groups, in Python's own numbers. It takes a tenth of the
 time of Arrow arrays with one element.
 
-States and answers equal those of `State`. An aggregate that has such a form names it as its `one_row`.
+States and answers equal those of `State`. An aggregate that has such a form names it as its `scalar_form`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Columns = Sequence[Sequence[Any]]
 
 
 @dataclass(slots=True)
-class ColumnStatistics:
+class ValueStatistics:
     """Statistics of the values of one column; those that no aggregate needs keep their defaults."""
 
     num_rows: int = 0
@@ -48,7 +48,7 @@ class ScalarAggregate(ABC):
     """True if it needs the least and greatest whole number."""
 
     @abstractmethod
-    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
+    def state(self, statistics: ValueStatistics, *, is_whole: bool) -> list[Any]:
         """Return the value of each state column. is_whole: the values are whole numbers."""
 
     @abstractmethod
@@ -60,13 +60,13 @@ class ScalarAggregate(ABC):
         """Return the answer, an int if it is a LONG. For floats there is at most one state."""
 
 
-class OneCount(ScalarAggregate):
+class ScalarCount(ScalarAggregate):
     """COUNT(*)."""
 
     wants_values = False
 
-    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
-        return [tally.num_rows]
+    def state(self, statistics: ValueStatistics, *, is_whole: bool) -> list[Any]:
+        return [statistics.num_rows]
 
     def merged(self, columns: Columns) -> list[Any]:
         return [sum(columns[0])]
@@ -75,13 +75,13 @@ class OneCount(ScalarAggregate):
         return sum(columns[0])
 
 
-class OneSum(ScalarAggregate):
+class ScalarSum(ScalarAggregate):
     """Sum that is rounded once."""
 
     wants_sum = True
 
-    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
-        return [tally.whole >> 32, tally.whole & _LOW_MASK] if is_whole else list(tally.floats)
+    def state(self, statistics: ValueStatistics, *, is_whole: bool) -> list[Any]:
+        return [statistics.whole >> 32, statistics.whole & _LOW_MASK] if is_whole else list(statistics.floats)
 
     def merged(self, columns: Columns) -> list[Any]:
         whole = _whole(columns)
@@ -96,7 +96,7 @@ class OneSum(ScalarAggregate):
         return float(total + error if math.isfinite(total) else total)
 
 
-class OneLongSum(OneSum):
+class ScalarLongSum(ScalarSum):
     """Exact sum of whole numbers."""
 
     def answer(self, columns: Columns, *, is_whole: bool) -> float:
@@ -106,11 +106,11 @@ class OneLongSum(OneSum):
         return whole
 
 
-class OneAverage(OneSum):
+class ScalarAverage(ScalarSum):
     """Sum and count."""
 
-    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
-        return [*super().state(tally, is_whole=is_whole), tally.num_rows]
+    def state(self, statistics: ValueStatistics, *, is_whole: bool) -> list[Any]:
+        return [*super().state(statistics, is_whole=is_whole), statistics.num_rows]
 
     def merged(self, columns: Columns) -> list[Any]:
         return [*super().merged(columns), sum(columns[2])]
@@ -120,7 +120,7 @@ class OneAverage(OneSum):
         return super().answer(columns, is_whole=is_whole) / count if count else -math.inf
 
 
-class OneExtreme(ScalarAggregate):
+class ScalarExtreme(ScalarAggregate):
     """Least or greatest whole number."""
 
     wants_extremes = True
@@ -129,8 +129,8 @@ class OneExtreme(ScalarAggregate):
         self._is_min = is_min
         self._is_long = is_long
 
-    def state(self, tally: ColumnStatistics, *, is_whole: bool) -> list[Any]:
-        return [tally.low if self._is_min else tally.high]
+    def state(self, statistics: ValueStatistics, *, is_whole: bool) -> list[Any]:
+        return [statistics.low if self._is_min else statistics.high]
 
     def merged(self, columns: Columns) -> list[Any]:
         return [self._best(columns)]

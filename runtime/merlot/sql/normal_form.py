@@ -20,7 +20,7 @@ _TOKEN: Final = re.compile(
 _LIST: Final = re.compile(r"\(\s*-?\?(?:\s*,\s*-?\?)+\s*\)")
 
 
-def normalised(sql: str) -> str:
+def normal_form(sql: str) -> str:
     """Return the text with `?` for each constant, one blank for white space, and `(?)` for a list of constants."""
     return _LIST.sub("(?)", _TOKEN.sub(_replaced, sql)).strip().rstrip(";").rstrip()
 

@@ -46,7 +46,7 @@ class LimitedConnection(Protocol):
     stalled: tuple[int, int]
     """Bytes that the client had not read at the last sweep, and the number of sweeps since it read any."""
     held_bytes: int
-    """Bytes that the process holds for the connection. Only the crowd changes this."""
+    """Bytes that the process holds for the connection. Only the limiter changes this."""
 
     @property
     def is_arriving(self) -> bool:

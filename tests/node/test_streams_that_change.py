@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from tests.budget import count
-from tests.unit.embedded.nodes import StartNode, apply, call, until_rows
-from tests.unit.embedded.test_manifests_that_change import TIME, answered, check, live_changes, named
+from tests.node.nodes import StartNode, apply, call, until_rows
+from tests.node.test_manifests_that_change import TIME, answered, check, live_changes, named
 from tests.unit.spec import built_rows, variants
 from tests.unit.spec.variants import Variant
 

@@ -1,7 +1,7 @@
 """Cost of a query, by which its threads are counted. The unit is a doc whose numbers are read and added up.
 
 Figures are ns of CPU time per doc, on one thread, over 1,500,000 rows of ClickBench's schema; a filtered sum takes 2.4
-to 3.9. Most costs are below the measured ratios: threads are woken late rather than too early.
+to 3.9. Most costs are below the measured ratios.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.reader import Reader
 
 TEXT_DOCS: Final = 16
-"""Cost of a doc whose texts are read: the length of URLs takes 85 ns a doc."""
+"""Cost of a doc whose texts are read."""
 HASHED_DOCS: Final = 4
 """Cost of a doc whose group key or distinct value is hashed: a key of users and regions takes 45 ns, one of addresses
 and phrases 275, a distinct count of dict ids 5."""

@@ -4,7 +4,7 @@ refused."""
 import re
 from pathlib import Path
 
-from slt_reader import Case, read_file
+from tests.sql.slt_reader import Case, read_file
 
 from merlot.sql.parse import parse_statement
 from merlot.sql.unsupported_features import CONSTRUCTS

@@ -21,7 +21,6 @@ column is the time of the strategy that is next in line. Two threads shared two 
 | BYPASS | pairs of WatchID and ClientIP, all different | 2 | 227 | 470 |
 | BYPASS | 365,000 URLs | 2 | 411 | 1,146 |
 | BYPASS | 636,000 addresses | 2 | 90 | 83 |
-| BYPASS | triples of users, minutes and phrases | 2 | 411 | 582 |
 | DENSE | 90 operating systems, one segment | 1 | 8.0 | 12.3 |
 | DENSE | 5,000 regions, three aggregates | 1 | 13 | 27 |
 | DENSE | 82,000 phrases | 1 | 12 | 32 |

@@ -178,12 +178,16 @@ def summary(answer: Mapping[str, Any], elapsed_ms: float) -> str:
     return f"({'; '.join(parts)})"
 
 
+def _described(exception: Mapping[str, Any]) -> str:
+    """Return the message of an exception, with its code at the end of the first line: an excerpt of the query may
+    follow."""
+    first, *excerpt = str(exception.get("message", "")).split("\n")
+    return "\n".join([f"{first} (error {exception.get('errorCode')})", *excerpt])
+
+
 def _raise_exceptions(answer: Mapping[str, Any], *, shown: bool) -> None:
     """Raise QueryError if the answer has exceptions, or too few servers responded: it is not complete."""
-    exceptions = [
-        f"{exception.get('message', '')} (error {exception.get('errorCode')})"
-        for exception in answer.get("exceptions") or ()
-    ]
+    exceptions = [_described(exception) for exception in answer.get("exceptions") or ()]
     queried, responded = answer.get("numServersQueried", 0), answer.get("numServersResponded", 0)
     if not exceptions and responded < queried:
         exceptions = [f"only {responded} of {queried} servers answered: try again"]

@@ -232,7 +232,8 @@ def _offsets(values: pa.Array) -> NDArray[Any] | None:
 def repeated(value: pa.Scalar, num_rows: int) -> pa.Array:
     """Return a constant in every row. Raises LimitExceededError where that is too long."""
     account.current().expect("a constant in every row", num_rows * scalar_bytes(value))
-    return pa.repeat(value, num_rows)
+    # Arrow cannot repeat a list no times.
+    return pa.repeat(value, num_rows) if num_rows else pa.array([], value.type)
 
 
 def scalar_bytes(value: pa.Scalar) -> int:

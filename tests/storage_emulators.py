@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.testing.patience import wait_until
 
 ACCOUNT = "devstoreaccount1"
@@ -42,7 +42,7 @@ class Emulator:
 @contextlib.contextmanager
 def serve_gcs() -> Iterator[Emulator]:
     server = pytest.importorskip("gcp_storage_emulator.server", reason="gcp-storage-emulator is not installed")
-    port = port_if_free()
+    port = free_port()
     with server.create_server("127.0.0.1", port, in_memory=True, default_bucket="bucket"):
         store = fs.GcsFileSystem(anonymous=True, endpoint_override=f"127.0.0.1:{port}", scheme="http")
         query = f"endpoint_override=127.0.0.1:{port}&scheme=http"
@@ -54,7 +54,7 @@ def serve_azure(folder: Path) -> Iterator[Emulator]:
     program = shutil.which("azurite-blob")
     if program is None:
         pytest.skip("azurite-blob is not on the path: npm install --global azurite")
-    port = port_if_free()
+    port = free_port()
     process = subprocess.Popen(
         [program, "--silent", "--skipApiVersionCheck", "--blobPort", str(port), "--location", str(folder)]
     )

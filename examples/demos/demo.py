@@ -31,7 +31,7 @@ LOOK_S: Final = 0.25
 ANSWER_S: Final = 60.0
 
 
-class NodeClient:
+class DemoClient:
     """Client of the node."""
 
     def __init__(self, url: str) -> None:
@@ -104,11 +104,11 @@ class Play(ABC):
         """Return True if the demo has played long enough after so many seconds."""
 
     @abstractmethod
-    def view(self, client: NodeClient, seconds: float) -> View:
+    def view(self, client: DemoClient, seconds: float) -> View:
         """Return the view of this moment, `seconds` after the beginning."""
 
     @abstractmethod
-    def check(self, client: NodeClient) -> tuple[bool, str]:
+    def check(self, client: DemoClient) -> tuple[bool, str]:
         """Return True if the answer equals what was written, and a text with both."""
 
 
@@ -143,7 +143,7 @@ def _run(play: Play, node: LocalNode, console: Console, *, is_served: bool) -> i
         console.print("Loading kernels; the first time on a machine they are compiled, which takes a minute")
         warm()
         node.start()
-        client = NodeClient(node.url)
+        client = DemoClient(node.url)
         client.call("/apply", play.manifests, "application/yaml")
         console.print(f"A node answers at {node.url} and consumes {play.topic}", soft_wrap=True)
         play.producer.start()
@@ -159,7 +159,7 @@ def _run(play: Play, node: LocalNode, console: Console, *, is_served: bool) -> i
         node.stop()
 
 
-def _watch(play: Play, client: NodeClient, console: Console) -> None:
+def _watch(play: Play, client: DemoClient, console: Console) -> None:
     began = time.monotonic()
     with Live(console=console, refresh_per_second=8) as live:
         while not play.is_over(time.monotonic() - began):
@@ -168,7 +168,7 @@ def _watch(play: Play, client: NodeClient, console: Console) -> None:
         live.update(play.view(client, time.monotonic() - began))
 
 
-def _check(play: Play, client: NodeClient, console: Console) -> bool:
+def _check(play: Play, client: DemoClient, console: Console) -> bool:
     deadline = time.monotonic() + ANSWER_S
     is_right, text = play.check(client)
     while not is_right and time.monotonic() < deadline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from examples.demos.demo import NodeClient
+from examples.demos.demo import DemoClient
 from examples.demos.line_charts import Panel, Series, line_chart
 
 NAMES: Final = {"flightboard": "without a time to live", "flightboard_day": "time to live of a day"}
@@ -19,7 +19,7 @@ class KeyCounts:
     keys: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {name: [] for name in NAMES})
     memory: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: {name: [] for name in NAMES})
 
-    def note(self, client: NodeClient, day: float) -> None:
+    def note(self, client: DemoClient, day: float) -> None:
         """Ask each table for its current counts."""
         for name in NAMES:
             reports = upserts_of(client, name)
@@ -35,7 +35,7 @@ class KeyCounts:
         return line_chart("Flights of 2013 as upserts: what is remembered", "day of the year", panels)
 
 
-def upserts_of(client: NodeClient, table: str) -> list[dict[str, Any]]:
+def upserts_of(client: DemoClient, table: str) -> list[dict[str, Any]]:
     """Return each replica's report about its keys."""
     partitions = client.call(f"/tables/{table}/stream")["partitions"]
     return [

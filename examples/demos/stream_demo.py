@@ -95,7 +95,7 @@ class FlightEvents(demo.Play):
     def is_over(self, seconds: float) -> bool:
         return seconds >= self._seconds
 
-    def view(self, client: demo.NodeClient, seconds: float) -> View:
+    def view(self, client: demo.DemoClient, seconds: float) -> View:
         row = client.row(QUERY) or [0, 0, 0]
         newest = f"the newest {time.time_ns() / 1e6 - row[1]:.0f} ms old" if row[0] else "none yet"
         stream = client.call("/tables/flight_events/stream")
@@ -119,7 +119,7 @@ class FlightEvents(demo.Play):
         )
         return shown
 
-    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
+    def check(self, client: demo.DemoClient) -> tuple[bool, str]:
         row = client.row(QUERY) or [0]
         text = f"{self.producer.num_written:,} events written, {row[0]:,} rows answered"
         return row[0] == self.producer.num_written, text

@@ -61,7 +61,7 @@ def wanted(events: pa.Table) -> Counter[str]:
     return Counter(state for _, state in last.values())
 
 
-def states(client: demo.NodeClient) -> dict[str, tuple[int, float]]:
+def states(client: demo.DemoClient) -> dict[str, tuple[int, float]]:
     """Return the number of flights in each state, and their mean delay; empty while nothing is answered."""
     return {state: (count, delay) for state, count, delay in client.rows(BOARD)}
 
@@ -84,7 +84,7 @@ class Flightboard(demo.Play):
     def is_over(self, seconds: float) -> bool:
         return self.producer.is_done
 
-    def view(self, client: demo.NodeClient, seconds: float) -> View:
+    def view(self, client: demo.DemoClient, seconds: float) -> View:
         board = states(client)
         stored = client.row(STORED) or [0]
         shown = View(title=f"flightboard, {seconds:.0f} s", title_justify="left", caption_justify="left")
@@ -105,7 +105,7 @@ class Flightboard(demo.Play):
         )
         return shown
 
-    def check(self, client: demo.NodeClient) -> tuple[bool, str]:
+    def check(self, client: demo.DemoClient) -> tuple[bool, str]:
         counts = {state: count for state, (count, _) in states(client).items()}
         self._chart.write_text(self._counts.chart())
         text = ", ".join(f"{counts.get(state, 0):,} {state} (of {self._wanted[state]:,})" for state in STATES)

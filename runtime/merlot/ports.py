@@ -15,7 +15,7 @@ somebody's connection by the time its program listens."""
 _offsets = itertools.count(os.getpid() * 61)
 
 
-def port_if_free() -> int:
+def free_port() -> int:
     """Return a port that nobody listens on, on any address.
 
     Calls of one process return different ports, and processes begin at different places of the range, so two programs

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 from merlot.errors import UnavailableError
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot_spark.jvm import java
 
 JARS = ("zookeeper-3", "zookeeper-jute-3", "slf4j-api-2", "metrics-core-4", "snappy-java-1")
@@ -58,7 +58,7 @@ class ZooKeeper:
     ) -> None:
         self.data_dir = data_dir
         self.host = host
-        self.port = port or port_if_free()
+        self.port = port or free_port()
         self.max_session_ms = max_session_ms
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -28,7 +28,7 @@ from tests.bench.report import ROOT, Case, geometric_mean, publish
 
 from merlot.catalog.publish import record_of
 from merlot.ids import RawTableName, TableName
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.segment.immutable import ImmutableSegment
 from merlot.spec.shape import shape_of
 from merlot.store.deepstore import DeepStore
@@ -63,7 +63,7 @@ class Serving:
 
     def __init__(self, folder: Path, group: Path) -> None:
         self._folder = folder
-        port = port_if_free()
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         join = f'echo $$ > {group}/cgroup.procs; exec "$@"'
         serve = [sys.executable, "-m", "merlot.cli.main", "serve", "--data", str(folder), "--port", str(port)]

@@ -28,7 +28,7 @@ from tests.support.processes import PATIENCE_S, ClusterProcesses
 
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load
@@ -98,7 +98,7 @@ def build(folder: Path, deep_store: DeepStore, num_rows: int) -> list[SegmentRec
 @contextmanager
 def embedded(folder: Path, num_rows: int) -> Iterator[str]:
     """`merlot serve`; yields its URL."""
-    port = port_if_free()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     records = build(folder / "built", DeepStore(str(folder / "data" / "deepstore")), num_rows)
     command = [sys.executable, "-m", "merlot.cli.main", "serve", "--data", str(folder / "data"), "--port", str(port)]

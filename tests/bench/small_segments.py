@@ -28,7 +28,7 @@ from tests.support.fork_server import Child
 from merlot.catalog.publish import upload
 from merlot.cluster.records import SegmentRecord
 from merlot.ids import TableName, offline
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.spec.manifest import load_tables
@@ -119,7 +119,7 @@ class ServedNode:
     def __init__(self, folder: Path, deep_store: Path) -> None:
         self._folder = folder
         self._deep_store = deep_store
-        self._port = port_if_free()
+        self._port = free_port()
         self._child: Child | None = None
 
     def start(self) -> None:

@@ -25,7 +25,7 @@ from tests.bench import upsert_stream
 from tests.bench.report import ROOT, Case, publish
 from tests.bench.upsert_stream import FLUSH_ROWS, NEWEST, write_versions
 
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 
 PINOT_S = 8.0
 """Restart to queryable with 1 million keys: 8 to 16 s."""
@@ -40,7 +40,7 @@ class Serving:
     def __init__(self, folder: Path, keys: int, versions: int) -> None:
         self._folder = folder
         self._keys, self._versions = keys, versions
-        self._url = f"http://127.0.0.1:{port_if_free()}"
+        self._url = f"http://127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
         last = 1_700_000_000_000 + versions - 1
         self._wanted = [keys, sum(100 + number % 900 for number in range(keys)), last, last]

@@ -22,7 +22,7 @@ from tests.support.faults import STORE_CALLS, ProcessDied
 from tests.support.sample import ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
 from merlot.cli import backfiller
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.replacement import TimeWindow
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
@@ -70,7 +70,7 @@ class Calls:
                 raise
 
 
-class MetClient(DemoClient):
+class MetClient(NodeClient):
     """Each call is met twice: before it is made, and before its answer is heard."""
 
     def __init__(self, url: str, calls: Calls) -> None:
@@ -138,7 +138,7 @@ class World:
 
     def check_files(self) -> None:
         """Every file that a record names is there."""
-        statuses = DemoClient(f"http://127.0.0.1:{self.node.port}").get("/segments/orders/metadata")
+        statuses = NodeClient(f"http://127.0.0.1:{self.node.port}").get("/segments/orders/metadata")
         named = {one["url"] for one in statuses.values()}
         assert named <= set(DeepStore(str(self.folder / "node" / "deepstore")).list(ORDERS))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.support.processes import RoleProcess
 
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.testing.patience import wait_until
 from merlot_spark.zookeeper import ZooKeeper
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_roles_wait_for_zookeeper_and_stop_while_they_wait(tmp_path: Path) -> None:
-    port = port_if_free()
+    port = free_port()
     broker, minion = (
         RoleProcess(tmp_path, role, [role, "--zk", f"127.0.0.1:{port}/late"]) for role in ("broker", "minion")
     )

@@ -23,7 +23,7 @@ from tests.kube.operator_parts import Api, Operator
 from tests.kube.sharing import SharedOperator, environment_of, shared
 from urllib3.exceptions import InsecureRequestWarning
 
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 180
@@ -76,7 +76,7 @@ def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     if missing:
         pytest.skip(f"set KUBEBUILDER_ASSETS to a folder with {', '.join(PROGRAMS)} (missing: {', '.join(missing)})")
     folder = tmp_path_factory.mktemp("kube")
-    client_port, peer_port, port = (port_if_free() for _ in range(3))
+    client_port, peer_port, port = (free_port() for _ in range(3))
     token = secrets.token_hex(16)
     with ExitStack() as stack:
         stack.enter_context(_Process(_etcd(assets, folder, client_port, peer_port), folder / "etcd.log"))

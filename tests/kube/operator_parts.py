@@ -19,7 +19,7 @@ from requests.adapters import HTTPAdapter
 from tests.support.fork_server import Child
 from urllib3.util import Retry
 
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 
 PATIENCE_S = 150.0
 """For machines that do other work too; nothing takes more than seconds on one that does not."""
@@ -255,7 +255,7 @@ class Operator:
         is_fresh: bool = False,
     ):
         """is_fresh: with an interpreter of its own, as a pod has it."""
-        self.port = port_if_free()
+        self.port = free_port()
         self._environment = {**os.environ, **environment, "MERLOT_LIVENESS_PORT": str(self.port)}
         self._log, self._program, self._arguments, self._is_fresh = log, program, arguments, is_fresh
         self._process: Child | None = None

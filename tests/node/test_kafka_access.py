@@ -23,7 +23,7 @@ from tests.node.nodes import SHORT_WAITS
 from tests.support.events import COUNTS, event, events_manifest
 
 from merlot.embedded.node import EmbeddedNode, NodeConfig
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(not CONTROL, reason=NO_CONTROL)]
@@ -80,7 +80,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
     authority = Authority("brokers")
     with kafka_brokers(folder / "brokers") as brokers:
-        sasl, mutual = f"localhost:{port_if_free()}", f"localhost:{port_if_free()}"
+        sasl, mutual = f"localhost:{free_port()}", f"localhost:{free_port()}"
         brokers.set(1, listeners(brokers, folder, authority, sasl, mutual))
         admin = AdminClient({"bootstrap.servers": brokers.servers})
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)

@@ -15,7 +15,7 @@ from tests.unit.spec.variants import Variant
 
 from merlot.catalog.publish import upload
 from merlot.cli.backfiller import BackfillRequest, backfill
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import TimeWindow
 from merlot.embedded.node import EmbeddedNode
@@ -113,7 +113,7 @@ async def test_a_backfill_of_a_table_that_changes_meanwhile_is_refused_by_the_fi
 
 def run(node: EmbeddedNode, table: Table, source: Path, changed: Table | None = None) -> None:
     """Backfill the table; before the segments are published it is changed."""
-    client = DemoClient(node.url)
+    client = NodeClient(node.url)
 
     def say(step: str) -> None:
         if step == "publishing" and changed is not None:

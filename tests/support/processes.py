@@ -30,7 +30,7 @@ from merlot.errors import UnavailableError
 from merlot.ids import TableName, offline, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import PATIENCE_S, wait_until
@@ -57,7 +57,7 @@ class RoleProcess:
         self.host = "127.0.0.1"
         """Host at which it is reached."""
         self._arguments = arguments
-        self._ports = {option: port_if_free() for option in ports}
+        self._ports = {option: free_port() for option in ports}
         self._process: Child | None = None
 
     @property

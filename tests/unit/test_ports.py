@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from merlot.ports import FIRST, LAST, port_if_free
+from merlot.ports import FIRST, LAST, free_port
 
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def test_every_call_returns_another_port_that_can_be_listened_on() -> None:
-    ports = [port_if_free() for _ in range(200)]
+    ports = [free_port() for _ in range(200)]
     assert len(set(ports)) == len(ports)
     for port in ports:
         socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_a_port_that_somebody_listens_on_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = port_if_free()
+    taken = free_port()
     with socket.create_server(("127.0.0.1", taken)):
         monkeypatch.setattr("merlot.ports._offsets", itertools.count(taken - FIRST))
-        assert port_if_free() != taken
+        assert free_port() != taken
 
 
 @pytest.mark.skipif(not RANGE.exists(), reason="only Linux says which ports it takes for connections")

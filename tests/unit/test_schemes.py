@@ -23,7 +23,7 @@ from merlot.uris import credentials_problem, option_problems, place_of, redact
 
 ROOT = Path(__file__).resolve().parents[2]
 OPENERS = {*(row.filesystem for row in SCHEMES if row.name != "file"), "from_uri"}
-DOORS = {"store/filesystems.py", "testing/faulty_s3.py"}
+DOORS = {"store/filesystems.py"}
 NAMES = [name for row in SCHEMES for name in (row.name, *row.aliases)]
 ENDPOINT = "endpoint_override=127.0.0.1:1&scheme=http"
 by_name = pytest.mark.parametrize("row", SCHEMES, ids=lambda row: row.name)

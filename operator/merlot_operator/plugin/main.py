@@ -14,7 +14,7 @@ import yaml
 
 from merlot.cli import output
 from merlot.cli import stream as streams_of
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.errors import CommandError
 from merlot.cli.output import ListFormat, RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
@@ -65,7 +65,7 @@ def query(
     kubectl = Kubectl(namespace, context)
     kubectl.get("tables.merlot.dev", table)
     with kubectl.forwarded(f"service/merlot-{BROKER}", PORTS[BROKER]["http"]) as url:
-        Session(client=DemoClient(url, QUERY_TIMEOUT_S), how=how).run(sql)
+        Session(client=NodeClient(url, QUERY_TIMEOUT_S), how=how).run(sql)
 
 
 @app.command()
@@ -204,7 +204,7 @@ def _dry_run(kubectl: Kubectl, document: dict[str, Any]) -> dict[str, Any]:
 
 def _controller(kubectl: Kubectl, path: str) -> Any:
     with kubectl.forwarded(f"service/merlot-{CONTROLLER}", PORTS[CONTROLLER]["http"]) as url:
-        return DemoClient(url).get(path)
+        return NodeClient(url).get(path)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.cli.sizes import parse_size
@@ -99,7 +99,7 @@ def advise(
         raise UsageError("--apply writes into the file that --manifest names")
     advisor = _advisor()
     order = advisor.AdviceRequest(
-        client=DemoClient(url),
+        client=NodeClient(url),
         table=table,
         queries=queries,
         brokers=tuple(brokers or ()),

@@ -20,7 +20,7 @@ from merlot.advice.workload import NormalizedQuery, Question, workload
 from merlot.broker.planning.options import parse as parse_options
 from merlot.catalog.transfer import check_room, fetch_segments
 from merlot.cli.backfiller import read_table
-from merlot.cli.client import DemoClient, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural, size
 from merlot.cli.statements import is_blank, split
@@ -43,7 +43,7 @@ MOST_CANDIDATES: Final = 24
 class AdviceRequest:
     """Options of a run of `merlot advise`."""
 
-    client: DemoClient
+    client: NodeClient
     table: str
     queries: Path | None = None
     brokers: tuple[str, ...] = ()
@@ -191,7 +191,7 @@ def brokers_log(order: AdviceRequest, table: Table) -> list[NormalizedQuery]:
     merged: dict[tuple[str, str], NormalizedQuery] = {}
     for url in order.brokers or _broker_urls(order.client):
         try:
-            answer = DemoClient(url).get(path_of("debug", "queryLog", table.raw_name))
+            answer = NodeClient(url).get(path_of("debug", "queryLog", table.raw_name))
         except CommandError as error:
             order.warn(f"a broker's log is missing: {error}")
             continue
@@ -202,7 +202,7 @@ def brokers_log(order: AdviceRequest, table: Table) -> list[NormalizedQuery]:
     return sorted(merged.values(), key=lambda query: -query.time_ms)
 
 
-def _broker_urls(client: DemoClient) -> list[str]:
+def _broker_urls(client: NodeClient) -> list[str]:
     brokers = [instance for instance in client.get("/instances")["details"] if instance["role"] == "BROKER"]
     return [f"http://{broker['hostName']}:{broker['port']}" for broker in brokers] or [client.url]
 

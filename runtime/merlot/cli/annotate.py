@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url
 from merlot.cli.errors import CommandError
 from merlot.cli.output import plural
 from merlot.extras import lacks
@@ -48,7 +48,7 @@ def annotate(
     Files stay as they are, and so does what is there already.
     """
     annotator = _annotator()
-    client = DemoClient(url)
+    client = NodeClient(url)
     table, wanted = annotator.target(client, names or [], table_file)
     records = annotator.read_records(client, table.raw_name, wanted)
     outcome = annotator.annotate(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from merlot.catalog import annotation
-from merlot.cli.client import DemoClient, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.cluster.records import AnnotationRecord, SegmentRecord
@@ -25,7 +25,7 @@ BATCH = 100
 class AnnotationTarget:
     """Table to annotate, and its node. `deep_store` is the command line's, if given."""
 
-    client: DemoClient
+    client: NodeClient
     table: Table
     deep_store: str | None
 
@@ -48,7 +48,7 @@ class AnnotationResult:
     failed: dict[str, str] = field(default_factory=dict)
 
 
-def target(client: DemoClient, names: list[str], table_file: Path | None) -> tuple[Table, list[str]]:
+def target(client: NodeClient, names: list[str], table_file: Path | None) -> tuple[Table, list[str]]:
     """Return the table and the segments that the command line names."""
     if table_file is None:
         if not names:
@@ -64,7 +64,7 @@ def target(client: DemoClient, names: list[str], table_file: Path | None) -> tup
     return tables[0], names
 
 
-def read_records(client: DemoClient, table: str, wanted: Sequence[str]) -> list[SegmentRecord]:
+def read_records(client: NodeClient, table: str, wanted: Sequence[str]) -> list[SegmentRecord]:
     """Return the records of the wanted segments, or of all segments."""
     statuses: dict[str, Any] = client.get(path_of("segments", table, "metadata"))
     missing = [name for name in wanted if name not in statuses]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url
 from merlot.cli.errors import ApiError, CommandError, UsageError
 from merlot.cli.output import plural
 
@@ -43,7 +43,7 @@ def apply(
     """
     sources = [source for name in file for source in _sources(name)]
     sources.sort(key=lambda source: not _TABLE.search(source[1]))
-    client = DemoClient(url)
+    client = NodeClient(url)
     failed = 0
     for name, text in sources:
         try:
@@ -59,7 +59,7 @@ def apply(
         raise CommandError(f"{plural(failed, 'manifest')} refused: correct what is listed above and apply again")
 
 
-def _apply(client: DemoClient, text: str, *, dry_run: bool) -> Any:
+def _apply(client: NodeClient, text: str, *, dry_run: bool) -> Any:
     query = {"dryRun": "true"} if dry_run else None
     return client.post("/apply", text.encode(), "application/yaml", query)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url
 from merlot.cli.errors import CommandError, UsageError
 from merlot.cli.output import plural
 from merlot.extras import lacks
@@ -88,7 +88,7 @@ def backfill(
     window = TimeWindow(_millis("--from", start), _millis("--to", end))
     check_window(window)
     backfiller = _backfiller()
-    client = DemoClient(url)
+    client = NodeClient(url)
     stored = backfiller.read_table(client, table)
     backfiller.check_table(stored)
     order = backfiller.BackfillRequest(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from merlot.catalog.transfer import check_room, fetch_segments, upload_segments
-from merlot.cli.client import DemoClient, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer, TimeWindow
 from merlot.cluster.records import SegmentRecord
@@ -51,7 +51,7 @@ _LEAST, _GREATEST = -(1 << 62), 1 << 62
 class BackfillRequest:
     """Options of a run of `merlot backfill`."""
 
-    client: DemoClient
+    client: NodeClient
     table: Table
     window: TimeWindow
     source: BatchIngestion
@@ -94,7 +94,7 @@ class BackfillResult:
     seconds: float = 0.0
 
 
-def read_table(client: DemoClient, name: str) -> Table:
+def read_table(client: NodeClient, name: str) -> Table:
     """Return the applied manifest of a table."""
     return manifest.from_stored(client.get(path_of("tables", name, "manifest"))["manifest"])
 

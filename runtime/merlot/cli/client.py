@@ -29,7 +29,7 @@ Url = Annotated[
 ]
 
 
-class DemoClient:
+class NodeClient:
     """Client of one node. A call that takes longer than `timeout_s` fails."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import cache
 
-from merlot.cli.client import DemoClient, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import CommandError
 
 WORDS = (
@@ -18,7 +18,7 @@ class Completer:
     """Completer for readline. It fetches names at the first Tab; without a node it knows only keywords and
     functions."""
 
-    def __init__(self, client: DemoClient) -> None:
+    def __init__(self, client: NodeClient) -> None:
         self._client = client
         self._names: list[str] | None = None
         self._found: list[str] = []

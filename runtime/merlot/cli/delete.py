@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
@@ -20,7 +20,7 @@ def table(
 ) -> None:
     """Delete a table with all its segments."""
     _confirm(f"Delete table {name} with all its segments?", yes)
-    DemoClient(url).delete(path_of("tables", name))
+    NodeClient(url).delete(path_of("tables", name))
     output.say(f"table/{name} deleted")
 
 
@@ -33,7 +33,7 @@ def segment(
 ) -> None:
     """Delete one segment of a table."""
     _confirm(f"Delete segment {name} of table {table}?", yes)
-    DemoClient(url).delete(path_of("segments", table, name))
+    NodeClient(url).delete(path_of("segments", table, name))
     output.say(f"segment/{name} deleted")
 
 
@@ -43,7 +43,7 @@ def rollup(
 ) -> None:
     """Delete a MergeRollupTask. Its running tasks are reverted; merged segments stay."""
     _confirm(f"Delete rollup {name}? What it has merged stays merged.", yes)
-    DemoClient(url).delete(path_of("rollups", name))
+    NodeClient(url).delete(path_of("rollups", name))
     output.say(f"rollup/{name} deleted")
 
 
@@ -53,7 +53,7 @@ def upsert(
 ) -> None:
     """Delete an UpsertConfig."""
     _confirm(f"Delete upsert config {name}?", yes)
-    DemoClient(url).delete(path_of("upserts", name))
+    NodeClient(url).delete(path_of("upserts", name))
     output.say(f"upsert/{name} deleted")
 
 

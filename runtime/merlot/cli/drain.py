@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import CommandError
 
 POLL_S = 0.5
@@ -28,7 +28,7 @@ def drain(
 
     A server is asked as before for segments that no other server holds: with one replica only --leaving drains it.
     """
-    client = DemoClient(url)
+    client = NodeClient(url)
     client.post(f"{path_of('instances', instance)}/drain", b"", "application/json", {"leaving": str(leaving).lower()})
     if not wait:
         output.say(f"instance/{instance} draining")
@@ -45,11 +45,11 @@ def drain(
 
 def undrain(instance: Instance, url: Url = DEFAULT_URL) -> None:
     """Undo a drain."""
-    DemoClient(url).post(f"{path_of('instances', instance)}/undrain", b"", "application/json")
+    NodeClient(url).post(f"{path_of('instances', instance)}/undrain", b"", "application/json")
     output.say(f"instance/{instance} takes part again")
 
 
-def _needs(client: DemoClient, instance: str) -> list[str]:
+def _needs(client: NodeClient, instance: str) -> list[str]:
     tables: dict[str, Any] = client.get("/status")["tables"]
     held = {name: table["servers"][instance] for name, table in tables.items() if instance in table["servers"]}
     return [

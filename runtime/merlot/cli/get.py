@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output, rollups, stream
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.output import ListFormat
 
 Output = Annotated[
@@ -26,7 +26,7 @@ def tables(
     url: Url = DEFAULT_URL,
 ) -> None:
     """List the tables, with their segments, rows and size."""
-    client = DemoClient(url)
+    client = NodeClient(url)
     names = [name] if name else client.get("/tables")["tables"]
     has_facts = name is not None or how is not ListFormat.NAME
     rows = [_table(client, table, is_wide=how in (ListFormat.WIDE, ListFormat.JSON)) for table in names if has_facts]
@@ -39,7 +39,7 @@ def tables(
     output.show_list(rows or [{"name": table} for table in names], columns, wide, how)
 
 
-def _table(client: DemoClient, name: str, *, is_wide: bool) -> dict[str, Any]:
+def _table(client: NodeClient, name: str, *, is_wide: bool) -> dict[str, Any]:
     facts = client.get(path_of("tables", name, "metadata"))
     row = {
         "name": name,
@@ -92,7 +92,7 @@ def segments(
     it is to replace others (Pending), nothing any more, since others did
     (Replaced), or that its replacement was taken back (Reverted).
     """
-    statuses = DemoClient(url).get(path_of("segments", table, "metadata"))
+    statuses = NodeClient(url).get(path_of("segments", table, "metadata"))
     if not statuses and how is ListFormat.TABLE:
         output.warn(f"no segments: table {table} is empty")
         return
@@ -134,7 +134,7 @@ def _partitions(status: Mapping[str, Any]) -> list[str]:
 @app.command("instances")
 def instances(how: Output = ListFormat.TABLE, url: Url = DEFAULT_URL) -> None:
     """List the processes of the cluster that are alive."""
-    rows = [_instance(instance) for instance in DemoClient(url).get("/instances")["details"]]
+    rows = [_instance(instance) for instance in NodeClient(url).get("/instances")["details"]]
     columns = {"NAME": "instanceName", "ROLE": "roleName", "HTTP": "http", "SINCE": "since"}
     wide = {"QUERIES": "queries", "TAGS": "tagNames", "VERSION": "version"}
     output.show_list(rows, columns, wide, how)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output, statements
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url
 from merlot.cli.errors import ApiError, CommandError, UsageError
 from merlot.cli.output import RowFormat, plural
 
@@ -26,7 +26,7 @@ class QueryError(CommandError):
 class Session:
     """State between two statements: the node, the options and the output format."""
 
-    client: DemoClient
+    client: NodeClient
     how: RowFormat = RowFormat.TABLE
     options: dict[str, str] = field(default_factory=dict)
     shows_timing: bool = False
@@ -98,7 +98,7 @@ def query(
 
       merlot query
     """
-    client = DemoClient(url, QUERY_TIMEOUT_S)
+    client = NodeClient(url, QUERY_TIMEOUT_S)
     session = Session(client=client, how=how, options=parse_options(option or []))
     if sql is None and sys.stdin.isatty():
         from merlot.cli.conversation import converse
@@ -132,7 +132,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def ask(client: DemoClient, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
+def ask(client: NodeClient, sql: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the broker's answer, in Pinot's format; raise CommandError if there is none."""
     body: dict[str, Any] = {"sql": sql}
     if options:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
 POLL_S = 0.5
@@ -31,7 +31,7 @@ def rebalance(
     """
     if dry_run and abort:
         raise UsageError("--dry-run and --abort exclude each other")
-    client, path = DemoClient(url), path_of("tables", table, "rebalance")
+    client, path = NodeClient(url), path_of("tables", table, "rebalance")
     if abort:
         client.delete(path)
         output.say(f"table/{table} no longer rebalanced: segments stay where they are loaded")
@@ -56,7 +56,7 @@ def _show_plan(table: str, plan: Mapping[str, Any]) -> None:
     output.say(f"{moved} to move, {loaded} ({output.size(plan['bytesToLoad'])})")
 
 
-def _follow(client: DemoClient, path: str, table: str) -> None:
+def _follow(client: NodeClient, path: str, table: str) -> None:
     """Show progress on one line of a terminal until the rebalance ends."""
     deadline = time.monotonic() + SETTLE_S
     has_moved = False
@@ -77,6 +77,6 @@ def _follow(client: DemoClient, path: str, table: str) -> None:
     output.say(f"table/{table} rebalanced")
 
 
-def _is_balanced(client: DemoClient, path: str) -> bool:
+def _is_balanced(client: NodeClient, path: str) -> bool:
     plan: Mapping[str, Any] = client.post(path, b"", "application/json", {"dryRun": "true"})
     return bool(plan["status"] == "NO_OP")

@@ -8,7 +8,7 @@ import orjson
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import UsageError
 
 Table = Annotated[str, typer.Argument(help="Name of the table.", show_default=False)]
@@ -34,7 +34,7 @@ def recover(
         raise UsageError("--accept-loss and --from-footers exclude each other")
     flags = {"acceptLoss": accept_loss, "fromFooters": from_footers}
     query = {name: "true" for name, is_set in flags.items() if is_set}
-    answer = DemoClient(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
+    answer = NodeClient(url).post(path_of("tables", table, "recover"), b"", "application/json", query or None)
     missing = f", {output.plural(len(answer['missing']), 'segment')} without a file" if answer["missing"] else ""
     output.say(f"table/{table} recovered: {output.plural(len(answer['recovered']), 'segment')} brought back{missing}")
     for partition in answer.get("partitions", ()):
@@ -55,7 +55,7 @@ def undelete(
     output is in the table are refused; of what somebody else replaced, delete the
     replacement, or rows are there twice.
     """
-    client = DemoClient(url)
+    client = NodeClient(url)
     if not segments:
         entries = client.get(path_of("tables", table, "trash"))
         rows = [[entry["segment"], output.instant(entry["deletedMs"])] for entry in entries]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from merlot.cli.client import DemoClient, path_of
+from merlot.cli.client import NodeClient, path_of
 from merlot.cli.errors import ApiError, CommandError
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.rounding import smallest_window
@@ -40,7 +40,7 @@ class TimeWindow:
 class Replacer:
     """Client that replaces segments of one table."""
 
-    client: DemoClient
+    client: NodeClient
     table: str
 
     def select(self, window: TimeWindow) -> list[SegmentRecord]:

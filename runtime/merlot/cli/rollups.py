@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.output import ListFormat
 from merlot.values.periods import DAY_MS
 
@@ -52,7 +52,7 @@ def list_rollups(
     DELAY counts the buckets that could be merged by now and are not. BEHIND
     (with -o wide) are segments that came too late for their bucket.
     """
-    client = DemoClient(url)
+    client = NodeClient(url)
     rollups = [client.get(path_of("rollups", name))] if name else client.get("/rollups")["rollups"]
     if how is ListFormat.JSON:
         output.show_json(rollups[0] if name else rollups)
@@ -77,7 +77,7 @@ def list_upserts(
     url: Url = DEFAULT_URL,
 ) -> None:
     """List the upsert configs."""
-    client = DemoClient(url)
+    client = NodeClient(url)
     configs = [client.get(path_of("upserts", name))] if name else client.get("/upserts")["upserts"]
     if not configs and how is ListFormat.TABLE:
         output.warn("no upsert configs: declare one with an UpsertConfig, and `merlot apply -f FILE`")
@@ -90,7 +90,7 @@ def list_upserts(
 @app.command("run")
 def run(name: Annotated[str, typer.Argument(help="Name of the MergeRollupTask.")], url: Url = DEFAULT_URL) -> None:
     """Look for work now, whatever the schedule; tasks that failed for good are tried again."""
-    result = DemoClient(url).post_json(f"{path_of('rollups', name)}/run", {})
+    result = NodeClient(url).post_json(f"{path_of('rollups', name)}/run", {})
     for task in result["retried"]:
         output.say(f"{task} is tried again")
     for task in result["queued"]:

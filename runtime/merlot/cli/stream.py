@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import UsageError
 from merlot.cli.output import ListFormat
 
@@ -22,14 +22,14 @@ Partitions = Annotated[
 @app.command("pause")
 def pause(table: Table, url: Url = DEFAULT_URL) -> None:
     """Stop consuming. Rows read so far are committed first, and queries continue."""
-    DemoClient(url).post(path_of("tables", table, "pauseConsumption"), b"", "application/json")
+    NodeClient(url).post(path_of("tables", table, "pauseConsumption"), b"", "application/json")
     output.say(f"stream of table/{table} is paused: its consuming segments are committed")
 
 
 @app.command("resume")
 def resume(table: Table, url: Url = DEFAULT_URL) -> None:
     """Continue consuming where it was paused."""
-    DemoClient(url).post(path_of("tables", table, "resumeConsumption"), b"", "application/json")
+    NodeClient(url).post(path_of("tables", table, "resumeConsumption"), b"", "application/json")
     output.say(f"stream of table/{table} continues")
 
 
@@ -37,7 +37,7 @@ def resume(table: Table, url: Url = DEFAULT_URL) -> None:
 def commit(table: Table, partition: Partitions = None, url: Url = DEFAULT_URL) -> None:
     """End the consuming segments now, and begin the next ones."""
     query = {"partitions": ",".join(map(str, partition))} if partition else None
-    answer = DemoClient(url).post(path_of("tables", table, "forceCommit"), b"", "application/json", query)
+    answer = NodeClient(url).post(path_of("tables", table, "forceCommit"), b"", "application/json", query)
     output.say(f"{output.plural(len(answer['segments']), 'segment')} of table/{table} will be committed")
 
 
@@ -55,7 +55,7 @@ def consume_from(
     if not partition:
         raise UsageError("say which partitions: --partition N, once for each")
     query = {"offsets": ",".join(f"{number}:{offset}" for number in partition)}
-    answer = DemoClient(url).post(path_of("tables", table, "consumeFrom"), b"", "application/json", query)
+    answer = NodeClient(url).post(path_of("tables", table, "consumeFrom"), b"", "application/json", query)
     count = output.plural(len(answer["segments"]), "partition")
     output.say(f"{count} of table/{table} will continue from offset {offset}")
 
@@ -77,7 +77,7 @@ def list_streams(
     wide: rows that were not stored (DROPPED), and rows that producers wrote into
     another partition than the table declares (MISPLACED).
     """
-    client = DemoClient(url)
+    client = NodeClient(url)
     names = [table] if table else client.get("/tables")["tables"]
     streams = [client.get(path_of("tables", name, "stream")) for name in names]
     rows = [row for stream in streams for row in _rows(stream)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from merlot.cli import output
-from merlot.cli.client import DEFAULT_URL, DemoClient, Url, path_of
+from merlot.cli.client import DEFAULT_URL, NodeClient, Url, path_of
 from merlot.cli.errors import CommandError, UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Show the keys of an upsert table, or backfill it.")
@@ -35,7 +35,7 @@ def keys(
     were replaced; wide: rows of another partition than the table declares
     (MISPLACED), and the segment or object that a replica waits for.
     """
-    answer = DemoClient(url).get(path_of("tables", table, "upsert"))
+    answer = NodeClient(url).get(path_of("tables", table, "upsert"))
     rows = [
         {"partition": partition["partition"], "server": server, **_of_replica(replica)}
         for partition in answer["partitions"]
@@ -84,7 +84,7 @@ def backfill(
     """
     if [bool(since), loaded, cancel, status].count(True) != 1:
         raise UsageError("say one of --from, --loaded, --cancel and --status")
-    client, path = DemoClient(url), path_of("tables", table, "backfill")
+    client, path = NodeClient(url), path_of("tables", table, "backfill")
     if status:
         _show(client.get(path))
         return
@@ -111,7 +111,7 @@ def _query(since: list[str], *, ignore_memory: bool) -> dict[str, str]:
     return {**query, "offsets": ",".join(since)}
 
 
-def _follow(client: DemoClient, path: str, shown: dict[str, Any], *, stays_for_rows: bool) -> None:
+def _follow(client: NodeClient, path: str, shown: dict[str, Any], *, stays_for_rows: bool) -> None:
     """Show steps until the backfill is done, or, if rows are produced anew, until it is time to produce them."""
     while shown["step"] != DONE and (stays_for_rows or shown["step"] != LOAD):
         time.sleep(POLL_S)

@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 from examples.demos import quickstart_data
-from examples.demos.demo import NodeClient
+from examples.demos.demo import DemoClient
 from examples.demos.flight_events import KEY, NUM_PARTITIONS, manifests, read_events, write_events
 from examples.demos.flight_keys import KeyCounts
 from examples.demos.local_node import LocalNode, free_port
@@ -43,12 +43,12 @@ def upsert_keys() -> str:
         node = LocalNode(Path(folder) / "node", free_port(8099), Path(folder))
         try:
             node.start()
-            return _played(NodeClient(node.url), Path(folder) / "topic", events)
+            return _played(DemoClient(node.url), Path(folder) / "topic", events)
         finally:
             node.stop()
 
 
-def _played(client: NodeClient, folder: Path, events: pa.Table) -> str:
+def _played(client: DemoClient, folder: Path, events: pa.Table) -> str:
     topic = _Topic(folder)
     for name, ttl in ((BOARD, ""), (f"{BOARD}_day", "1d")):
         text = manifests(topic.name, FLUSH_ROWS, name=name, ttl=ttl, kafka=KAFKA)
@@ -93,7 +93,7 @@ class _Topic:
         assert self._producer.flush() == 0
 
 
-def _until(client: NodeClient, sql: str, count: int) -> None:
+def _until(client: DemoClient, sql: str, count: int) -> None:
     deadline = time.monotonic() + PATIENCE_S
     found = None
     while found != [count]:
@@ -104,7 +104,7 @@ def _until(client: NodeClient, sql: str, count: int) -> None:
         time.sleep(0.05)
 
 
-def _check(client: NodeClient, events: pa.Table) -> None:
+def _check(client: DemoClient, events: pa.Table) -> None:
     """The board is what DuckDB makes of all events; of two that happened at once, the later one counts."""
     ordered = events.append_column("place", pa.array(range(events.num_rows)))
     rest = ", ".join(f"arg_max({name}, happened * 2000000 + place)" for name in ("dest", "state", "delay"))

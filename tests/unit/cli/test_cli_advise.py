@@ -11,7 +11,7 @@ from tests.support.sample import orders_manifest
 from tests.unit.cli.conftest import FakeNode
 
 from merlot.cli.advisor import AdviceRequest, brokers_log, newest
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.main import run
 from merlot.cluster.records import SegmentRecord
 
@@ -60,7 +60,7 @@ def brokers() -> Iterator[list[str]]:
 
 def test_the_logs_of_all_brokers_are_one(brokers: list[str]) -> None:
     warned: list[str] = []
-    order = AdviceRequest(client=DemoClient(brokers[0]), table="orders", brokers=tuple(brokers), warn=warned.append)
+    order = AdviceRequest(client=NodeClient(brokers[0]), table="orders", brokers=tuple(brokers), warn=warned.append)
     first, second = brokers_log(order, orders_manifest())
     assert (first.normal, first.count, first.time_ms, first.num_segments) == ("SELECT ?", 7, 14.0, 21)
     assert first.texts == ("SELECT 1",)

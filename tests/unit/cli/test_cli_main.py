@@ -13,11 +13,11 @@ import typer
 import merlot
 from merlot.cli import serve, statements
 from merlot.cli.app import app
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.commands import COMMANDS, ROLES
 from merlot.cli.completion import Completer
 from merlot.cli.main import run
-from merlot.ports import port_if_free
+from merlot.ports import free_port
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"
 Captured = pytest.CaptureFixture[str]
@@ -86,7 +86,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Captured) -> Non
 
 @pytest.mark.parametrize("arguments", [["get", "tables"], ["query", "SELECT 1"], ["delete", "table", "x", "-y"]])
 def test_no_node_is_one_line_with_the_next_step(arguments: list[str], capsys: Captured) -> None:
-    url = f"http://127.0.0.1:{port_if_free()}"
+    url = f"http://127.0.0.1:{free_port()}"
     assert run([*arguments, "--url", url]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -147,7 +147,7 @@ def test_statements_are_split(text: str, complete: list[str], rest: str) -> None
 
 def test_tab_completes_names_and_words(node: Any) -> None:
     assert run(["apply", "-f", str(FLIGHTS)]) == 0
-    complete = Completer(DemoClient(node.url))
+    complete = Completer(NodeClient(node.url))
     assert complete.completions("dep_") == ["dep_delay", "dep_time"]
     assert complete.completions("fli") == ["flight", "flights"]
     assert complete.completions("SEL") == ["SELECT"]
@@ -156,7 +156,7 @@ def test_tab_completes_names_and_words(node: Any) -> None:
 
 
 def test_tab_completes_words_without_a_node() -> None:
-    assert Completer(DemoClient(f"http://127.0.0.1:{port_if_free()}")).completions("limi") == ["limit"]
+    assert Completer(NodeClient(f"http://127.0.0.1:{free_port()}")).completions("limi") == ["limit"]
 
 
 def test_set_is_an_option_of_the_session() -> None:

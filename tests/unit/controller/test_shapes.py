@@ -11,7 +11,7 @@ from tests.unit.spec import shapes
 
 from merlot.catalog import uploaded
 from merlot.catalog.publish import upload
-from merlot.cli.client import DemoClient
+from merlot.cli.client import NodeClient
 from merlot.cli.replacement import Replacer
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
@@ -81,7 +81,7 @@ def test_no_writer_publishes_rows_of_another_shape(service: ControllerService, f
 def test_a_backfill_tells_the_shape_of_the_table_that_it_built_by(folder: Path, is_old: bool) -> None:
     table, sent = shapes.table(), []
 
-    class Recorder(DemoClient):
+    class Recorder(NodeClient):
         def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
             return {"manifest": {}} if is_old else {"manifest": {}, "shape": {}}
 

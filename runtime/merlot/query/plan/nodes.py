@@ -74,7 +74,7 @@ class LeafWork:
     """`useStarTree=false`: read rows."""
     max_bytes: int | None = None
     """Most bytes of a server's answer, if the query sets a limit. The table's limit holds too."""
-    memo: Memo = field(default_factory=Memo, init=False)
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
     """Values that are derived from the work. A copy with other fields has a memo of its own."""
 
     @cached_property
@@ -153,7 +153,7 @@ class Finish:
     offset: int
     is_distinct: bool = False
     """True for SELECT DISTINCT over the groups of a GROUP BY: equal rows of the answer become one row."""
-    memo: Memo = field(default_factory=Memo, init=False)
+    memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
     """Values that are derived from this node. A copy with other fields has a memo of its own."""
 
     @property

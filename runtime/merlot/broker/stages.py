@@ -14,10 +14,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final
-
-import pyarrow as pa
 
 from merlot import memory
 from merlot.broker.leaves import MAX_RUNS, Leaves, QueryCall, TableAnswers, summed_stats
@@ -183,15 +181,16 @@ class Stages:
 _LeafKey = tuple[bytes, bytes]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LeafAnswers:
     """Answers to a leaf, and the plan that was asked: it may have filters by the keys of other leaves."""
 
     plan: PlannedQuery
     answers: TableAnswers
 
+    @cached_property
     def reduced(self) -> ResultTable:
-        """Return the whole answer."""
+        """The whole answer."""
         assert self.plan.tree is not None
         table, partials = self.answers.table, self.answers.gathered.partials
         max_groups = table.spec.limits.max_groups
@@ -212,20 +211,16 @@ class _EngineRun:
             return self._run(engine)
 
     def _run(self, engine: EngineRun) -> ResultTable:
-        results: dict[_LeafKey, ResultTable] = {}
-        relations: dict[str, pa.Table] = {}
         num_bytes = 0
-        for id_, asked in self.asked.items():
-            key = _key(asked.plan)
-            if key not in results:
-                results[key] = asked.reduced()
-                leaf_bytes = sum(column.nbytes for column in results[key].columns)
-                account.current().hold("leaves of stages", leaf_bytes)
-                num_bytes += leaf_bytes
-                if num_bytes > self.max_bytes:
-                    text = f"leaves bring more bytes than a query may take limit={self.max_bytes}"
-                    raise LimitExceededError(text)
-            relations[id_] = relation_of(self.stages.bound.leaves[id_], results[key])
+        # Leaves that were asked for once share their answers.
+        for asked in {id(asked): asked for asked in self.asked.values()}.values():
+            leaf_bytes = sum(column.nbytes for column in asked.reduced.columns)
+            account.current().hold("leaves of stages", leaf_bytes)
+            num_bytes += leaf_bytes
+            if num_bytes > self.max_bytes:
+                raise LimitExceededError(f"leaves bring more bytes than a query may take limit={self.max_bytes}")
+        leaves = self.stages.bound.leaves
+        relations = {id_: relation_of(leaves[id_], asked.reduced) for id_, asked in self.asked.items()}
         return engine.run(self.stages.bound.engine, relations)
 
 
@@ -252,7 +247,7 @@ def _narrowed(plan: PlannedQuery, filters: Sequence[KeyFilter], sources: Sequenc
         return plan
     with account.Working():
         keys = [
-            source.reduced().columns[key_filter.position] for key_filter, source in zip(filters, sources, strict=True)
+            source.reduced.columns[key_filter.position] for key_filter, source in zip(filters, sources, strict=True)
         ]
         where = rewritten(narrowed(plan.tree.leaf.filter, filters, keys))
     return replace(plan, tree=refilter(plan.tree, where), where=where_to_json(where))

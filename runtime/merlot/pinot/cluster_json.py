@@ -63,9 +63,10 @@ def size(name: str, view: TableView, spec: TableSpec) -> Json:
 def _half_size(view: TableView, half: str) -> Json:
     segments = [segment for segment in view.visible.values() if table_type_of(segment) == half]
     sizes = {segment.name: segment.size_bytes * max(1, len(view.servers_of(segment.name))) for segment in segments}
+    total = sum(sizes.values())
     return {
-        "reportedSizeInBytes": sum(sizes.values()),
-        "estimatedSizeInBytes": sum(sizes.values()),
+        "reportedSizeInBytes": total,
+        "estimatedSizeInBytes": total,
         "reportedSizePerReplicaInBytes": sum(segment.size_bytes for segment in segments),
         "missingSegments": 0,
         "segments": {name: {"reportedSizeInBytes": size} for name, size in sizes.items()},

@@ -7,7 +7,7 @@ to 3.9. Most costs are below the measured ratios.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from merlot.aggregates.distinct import DistinctCount
@@ -15,9 +15,8 @@ from merlot.query.context import ExecutionContext
 from merlot.query.filter.predicates import DocList, SpanMatch
 from merlot.query.filter.resolve import All, And
 from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
-from merlot.query.read.columns import Columns
+from merlot.query.read.columns import Columns, reads_texts
 from merlot.query.targets import LeafTarget
-from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.reader import Reader
 
 TEXT_DOCS: Final = 16
@@ -70,7 +69,7 @@ def _weight(leaf: Leaf, target: LeafTarget) -> float:
     """Return the cost of a doc of the target, in docs of plain numbers."""
     if target.columns.stored_states is not None:
         return 1
-    if _reads_texts(target.columns, leaf.columns_read):
+    if reads_texts(target.columns, leaf.columns_read):
         return TEXT_DOCS
     is_all = leaf.work.kind is LeafKind.AGGREGATION and isinstance(target.node, All)
     if is_all and all(aggregation.function.is_light for aggregation in leaf.work.aggregations):
@@ -102,9 +101,3 @@ def _hashes(work: LeafWork, columns: Columns) -> bool:
 def _num_values(reader: Reader) -> int:
     """Return how many distinct values a column may have."""
     return 1 << 32 if reader.dictionary is None else len(reader.dictionary)
-
-
-def _reads_texts(columns: Columns, names: Iterable[str]) -> bool:
-    """Return whether a column stores a text for each doc, of variable width, that has to be read."""
-    readers = map(columns.reader, names)
-    return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)

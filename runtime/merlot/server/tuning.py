@@ -65,6 +65,10 @@ class StreamTuning:
     """Longest time, in seconds, for which an upsert partition prunes its index between two polls. A small index is
     pruned within it."""
 
+    def wait_s(self, num_failures: int) -> float:
+        """Return the seconds to wait after a failure that `num_failures` others came before."""
+        return min(self.longest_retry_s, self.retry_s * 2.0 ** min(num_failures, 10))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerTuning:

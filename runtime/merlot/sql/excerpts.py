@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from merlot.tree.errors import SqlParseError
+from merlot.tree.errors import SqlParseError, UnsupportedSqlError
 
 _CHARS_BEFORE: Final = 60
 """Most characters of a line that are shown before the word."""
@@ -32,6 +32,13 @@ def error_at(sql: str, start: int, problem: str) -> SqlParseError:
     column = start - (sql.rfind("\n", 0, start) + 1) + 1
     near = sql[start : start + 20].split("\n")[0]
     error = SqlParseError(f'syntax error at line {line}, column {column} near "{near}": {problem}')
+    error.excerpt = excerpt(sql, start)
+    return error
+
+
+def unsupported_at(sql: str, start: int, feature: str) -> UnsupportedSqlError:
+    """Return an error that names a feature, with an excerpt of the text at `start`."""
+    error = UnsupportedSqlError(feature)
     error.excerpt = excerpt(sql, start)
     return error
 

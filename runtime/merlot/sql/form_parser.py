@@ -77,8 +77,13 @@ class FormParser(ExpressionParser):
         word, instead = _WORDS_IN_CALLS.get(name.upper(), ("", ""))
         if word:
             self._refuse_word(name, word, instead)
+        return self._called(name, self._arguments)
+
+    def _called(self, name: str, read: Callable[[str, int], Node]) -> Node:
+        """Read a call and the clauses after it. `read` reads its arguments; its own are the function's name and the
+        number of the name's token, the last one taken."""
         token = self._number_of(self._at - 1)
-        return self._call_ends(self._within(lambda: self._arguments(name, token)))
+        return self._call_ends(self._within(lambda: read(name, token)))
 
     def _call_ends(self, call: Node) -> Node:
         node = call
@@ -251,9 +256,7 @@ class FormParser(ExpressionParser):
 
     def _trim(self) -> Node:
         """Read `TRIM(LEADING 'x' FROM a)` as `LTRIM(a, 'x')`; a column may be called LEADING."""
-        name = self._text(self._at - 1)
-        token = self._number_of(self._at - 1)
-        return self._call_ends(self._within(lambda: self._trim_arguments(name, token)))
+        return self._called(self._text(self._at - 1), self._trim_arguments)
 
     def _trim_arguments(self, name: str, token: int) -> Node:
         args: list[Node] = []
@@ -268,9 +271,7 @@ class FormParser(ExpressionParser):
 
     def _substring(self) -> Node:
         """Read `SUBSTRING(a FROM 2 FOR 3)` as `SUBSTRING(a, 2, 3)`."""
-        name = self._text(self._at - 1)
-        token = self._number_of(self._at - 1)
-        return self._call_ends(self._within(lambda: self._substring_arguments(name, token)))
+        return self._called(self._text(self._at - 1), self._substring_arguments)
 
     def _substring_arguments(self, name: str, token: int) -> Node:
         args = self._list(self._expression) if self._words[self._at] != ")" else []
@@ -282,8 +283,7 @@ class FormParser(ExpressionParser):
 
     def _position(self) -> Node:
         """Read `POSITION(a IN b)` as `(STRPOS(b, a) + 1)`, since STRPOS counts from 0; other arguments stay a call."""
-        name, token = self._text(self._at - 1), self._number_of(self._at - 1)
-        return self._call_ends(self._within(lambda: self._position_arguments(name, token)))
+        return self._called(self._text(self._at - 1), self._position_arguments)
 
     def _position_arguments(self, name: str, token: int) -> Node:
         wanted = self._value()

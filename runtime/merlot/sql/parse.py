@@ -13,7 +13,7 @@ from typing import Final
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.excerpts import error_at, excerpt
+from merlot.sql.excerpts import error_at, excerpt, unsupported_at
 from merlot.sql.lexer import offset_of_token, text_in, tokens_of
 from merlot.sql.parser import Parser
 from merlot.sql.syntax import Column, Comparison, Node, Number, Query, Select, Table, Text, children
@@ -246,9 +246,7 @@ class _StatementTokens:
     def _check_start(self) -> None:
         first = self.words[0]
         if first in _STATEMENT_WORDS:
-            error = UnsupportedSqlError(first)
-            error.excerpt = excerpt(self.sql, self._place(0))
-            raise error
+            raise unsupported_at(self.sql, self._place(0), first)
         if first not in _QUERY_WORDS:
             raise error_at(self.sql, self._place(0), "expected SELECT")
 

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from merlot.sql import limits
 from merlot.sql.budget import Budget
-from merlot.sql.excerpts import error_at, excerpt
+from merlot.sql.excerpts import error_at, excerpt, unsupported_at
 from merlot.sql.keywords import RESERVED
 from merlot.sql.lexer import END, is_list, offset_of_token, text_in
 from merlot.sql.syntax import Column
@@ -118,9 +118,7 @@ class TokenReader:
         for at in range(self._at, max(-1, self._at - _MOST_WORDS_OF_FEATURE), -1):
             for words, feature in CONSTRUCTS:
                 if self._words[at : at + len(words)] == list(words):
-                    error = UnsupportedSqlError(feature)
-                    error.excerpt = excerpt(self._sql, self._place(at))
-                    raise error
+                    raise unsupported_at(self._sql, self._place(at), feature)
 
     def _number_of(self, at: int) -> int:
         """Return the position among the text's tokens of the token at `at`."""

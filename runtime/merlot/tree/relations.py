@@ -247,6 +247,11 @@ def source_id(column: Column) -> str:
     return owner if dot else ""
 
 
+def source_position(column: Column) -> int:
+    """Return the position of a column in the output of its relation, which is a leaf or a subquery."""
+    return int(column.name.partition(".c")[2])
+
+
 def relations_in(relation: Relation | None) -> Iterator[Source]:
     """Yield the relations of a FROM, without its joins."""
     if isinstance(relation, Join):

@@ -183,13 +183,10 @@ class Draft:
         new = [self.find(name) for name in self._names]
         before = {record.url: record for record in old if record is not None and record.url}
         after = dict.fromkeys(record.url for record in new if record is not None and record.url)
-        dropped = tuple(self._remembering(record) for url, record in before.items() if url not in after)
+        dropped = tuple(
+            lineage_rules.remembering(self._view, record) for url, record in before.items() if url not in after
+        )
         return dropped, tuple(url for url in after if url not in before)
-
-    def _remembering(self, record: SegmentRecord) -> SegmentRecord:
-        """Return the record with its origins, if it is an output of a completed replacement that is not cleaned up yet:
-        it may be restored when its inputs' records are gone."""
-        return lineage_rules.remembering(self._view, record)
 
     def _expect(self, name: str, crc: int | None) -> None:
         segment = self.find(name)

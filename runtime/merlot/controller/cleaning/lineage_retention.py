@@ -70,8 +70,7 @@ def false_stamps(
     last look of this process; None if there was none: then an early stamp is believed."""
     corrections = []
     for entry, mark in lineage.items():
-        is_new = seen is not None and (entry, mark) not in seen.marks
-        earliest_ms = seen.at_ms - SKEW_MS if seen is not None and is_new else mark.since_ms
+        earliest_ms = mark.since_ms if seen is None or (entry, mark) in seen.marks else seen.at_ms - SKEW_MS
         if not earliest_ms <= mark.since_ms <= latest_ms + SKEW_MS:
             since_ms = min(max(mark.since_ms, earliest_ms), latest_ms)
             corrections.append(StampReplacement(entry, mark.state, since_ms))

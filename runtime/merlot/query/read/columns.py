@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from merlot.errors import InvalidInputError
+from merlot.segment.arrow_types import is_fixed_width
 from merlot.segment.column import ColumnReader
 from merlot.segment.index.dictionary import OrderedDictionary, ValueDictionary
 from merlot.segment.reader import Reader, Segment, ValidDocs
@@ -47,6 +48,12 @@ class Columns(Protocol):
     def bounds(self, name: str) -> tuple[int, int] | None:
         """Return whole numbers between which every value of the column lies; None if unknown."""
         ...
+
+
+def reads_texts(columns: Columns, names: Iterable[str]) -> bool:
+    """Return whether one of the columns stores a text of variable width for each doc."""
+    readers = map(columns.reader, names)
+    return any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
 
 
 class SegmentColumns:

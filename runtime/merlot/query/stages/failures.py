@@ -24,6 +24,7 @@ from merlot.tree.relations import (
     is_correlated,
     relations_in,
     source_id,
+    source_position,
 )
 from merlot.tree.types import DOUBLE, INT, LONG
 from merlot.values.types import TypeName
@@ -121,7 +122,7 @@ def fenced(block: Block, common: Mapping[str, Query]) -> frozenset[str]:
 def _may_fail_in(queries: Mapping[str, Query], column: Column, common: Mapping[str, Query]) -> bool:
     """Return whether a column of a subquery is computed from an expression that may fail."""
     query = queries[source_id(column)]
-    return _may_fail_at(query, int(column.name.partition(".c")[2]), common)
+    return _may_fail_at(query, source_position(column), common)
 
 
 def _may_fail_at(query: Query, position: int, common: Mapping[str, Query]) -> bool:

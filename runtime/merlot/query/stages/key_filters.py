@@ -29,6 +29,8 @@ from merlot.tree.relations import (
     Subquery,
     SubqueryKind,
     queries_in,
+    source_id,
+    source_position,
 )
 from merlot.tree.types import BOOLEAN
 from merlot.values.types import TypeName
@@ -160,8 +162,8 @@ def _compared(part: Expr, slots: Mapping[str, Slot]) -> Iterator[tuple[Expr, Exp
 
 def _position(column: Column, queries: Mapping[str, BoundQuery]) -> tuple[str, int] | None:
     """Return a column's leaf, and its position there; None if it belongs to no leaf."""
-    id_, _, position = column.name.partition(".c")
-    return (id_, int(position)) if id_ in queries and position else None
+    id_ = source_id(column)
+    return (id_, source_position(column)) if id_ in queries else None
 
 
 def _is_plain(query: BoundQuery) -> bool:

@@ -31,6 +31,7 @@ from merlot.tree.relations import (
     queries_in,
     relations_in,
     source_id,
+    source_position,
 )
 from merlot.tree.types import BOOLEAN, INT
 
@@ -110,7 +111,7 @@ class _NullBitRewriter:
         """Have the queries that a column comes through return its bit. Return True if they know it."""
         source = self._sources.get(source_id(column))
         query = self._query_of(source)
-        return isinstance(source, Scan) if query is None else self._request_query_bit(query, _position(column))
+        return isinstance(source, Scan) if query is None else self._request_query_bit(query, source_position(column))
 
     def _query_of(self, source: Source | None) -> Query | None:
         if isinstance(source, DerivedTable):
@@ -230,7 +231,7 @@ class _NullBitRewriter:
             return None
         column = expr.args[0]
         query = self._query_of(self._sources.get(source_id(column)))
-        bit = None if query is None else self._bits.get(id(query), {}).get(_position(column))
+        bit = None if query is None else self._bits.get(id(query), {}).get(source_position(column))
         if bit is None or not bit.is_known:
             return None
         return null_test(expr, Column(f"{source_id(column)}.c{bit.position}", BOOLEAN))
@@ -258,7 +259,3 @@ class _NullBitRewriter:
 
 def _is_null_in_all_rows(bit: Expr) -> Aggregate:
     return Aggregate("booland", (bit,), BOOLEAN)
-
-
-def _position(column: Column) -> int:
-    return int(column.name.partition(".c")[2])

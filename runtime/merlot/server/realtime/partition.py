@@ -167,8 +167,7 @@ class PartitionConsumer:
             except Exception as error:  # noqa: BLE001 - the thread's outermost loop
                 _LOG.exception("partition not consumed by a bug table=%s number=%d", self._deps.table, self.partition)
                 self._reading.fail(error)
-                tuning = self._deps.tuning
-                self._is_stopping.wait(min(tuning.longest_retry_s, tuning.retry_s * 2 ** min(self._num_bugs, 10)))
+                self._is_stopping.wait(self._deps.tuning.wait_s(self._num_bugs))
                 self._num_bugs += 1
             self._publish()
         self._reading.close()

@@ -109,9 +109,8 @@ class StreamReading:
             _LOG.warning("partition not consumed %s cause=%s", self._where, error)
         telemetry.STREAM_FAILURES.labels(self._deps.table, type(error).__name__).inc()
         self.error = error
-        tuning = self._deps.tuning
-        longest_s = LONGEST_ABSENCE_S if isinstance(error, UnavailableError) else tuning.longest_retry_s
-        self._rest(min(longest_s, tuning.retry_s * 2 ** min(self._num_failures, 10)))
+        wait_s = self._deps.tuning.wait_s(self._num_failures)
+        self._rest(min(LONGEST_ABSENCE_S, wait_s) if isinstance(error, UnavailableError) else wait_s)
         self._num_failures += 1
 
     def close(self) -> None:

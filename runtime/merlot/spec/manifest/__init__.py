@@ -159,8 +159,10 @@ def _problems_of(document: object, kind: _Kind | None = None) -> list[ManifestPr
     except ValidationError as error:
         of_fields = manifest_problems.from_pydantic(error, prepared, kind.model, KINDS)
     broken = [
-        ManifestProblem(broken.path, broken.message + manifest_problems.nearest(broken.word, broken.choices))
-        for broken in violations(kind.rules, prepared)
+        ManifestProblem(
+            violation.path, violation.message + manifest_problems.nearest(violation.word, violation.choices)
+        )
+        for violation in violations(kind.rules, prepared)
     ]
     return [*of_fields, *broken, *kind.check(prepared)]
 

@@ -19,7 +19,7 @@ from merlot.query.operators.grouping.choose import KeySample
 from merlot.query.operators.grouping.groups import GroupTask
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.chunk import Chunk
-from merlot.segment.arrow_types import is_fixed_width
+from merlot.query.read.columns import reads_texts
 from merlot.vectors.encoding import group_rows, with_one_zero
 
 SAMPLE_DOCS: Final = 1 << 13
@@ -29,10 +29,8 @@ def sample(task: GroupTask) -> KeySample:
     """Group the first docs of a task."""
     first = next(task.chunks())
     chunk = first.at(np.arange(min(SAMPLE_DOCS, first.num_rows)))
-    readers = map(task.columns.reader, task.work.columns_of_keys)
-    reads_texts = any(reader.dictionary is None and not is_fixed_width(reader.type) for reader in readers)
     num_groups = len(group_rows(list(_keys(task.work, chunk)), chunk.num_rows))
-    return KeySample(num_groups / chunk.num_rows, reads_texts)
+    return KeySample(num_groups / chunk.num_rows, reads_texts(task.columns, task.work.columns_of_keys))
 
 
 def rows(task: GroupTask, num_docs_of_query: int) -> Sequence[pa.ChunkedArray | pa.Array] | None:

@@ -9,7 +9,7 @@ ranges.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Final
 
@@ -35,11 +35,11 @@ def split(work: LeafWork, columns: Columns, *, selects_all: bool) -> list[range]
         num_docs=columns.num_docs,
         selects_all=selects_all,
         has_stored_states=columns.stored_states is not None,
-        space=partial(_space, work, columns),
+        space=cache(partial(_space, work, columns)),
     )
     if not splits_keys(work.memo.cached(facts_of, work), facts):
         return None
-    space = _space(work, columns)
+    space = facts.space()
     assert space is not None
     edges = [space * number // NUM_RANGES for number in range(NUM_RANGES + 1)]
     return [range(*pair) for pair in pairwise(edges)]

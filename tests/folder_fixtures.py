@@ -9,7 +9,8 @@ import pytest
 
 
 class FolderFixtures:
-    """Pytest plugin. A conftest would not be told of the session's fixtures."""
+    """Pytest plugin that ends them. pytest calls the hooks of a conftest.py only for nodes below its folder, and the
+    session, whose fixtures these are, is above."""
 
     def __init__(self) -> None:
         self._open: dict[pytest.FixtureDef[object], pytest.FixtureRequest] = {}

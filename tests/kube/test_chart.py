@@ -73,7 +73,7 @@ def _rendered(helm: Path, values: str, arguments: tuple[str, ...]) -> subprocess
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    return [one for one in yaml.load_all(text, Loader=yaml.CSafeLoader) if one]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def test_lint(helm: Path) -> None:

@@ -70,7 +70,7 @@ def always_one(spec):
     return lambda text: 1
 """
 NO_MASKS = ("too_little", "text", "nothing", "positions", "shares", "objects", "a_table")
-"""What pruners answer instead of a mask."""
+"""Answers of pruners that are no masks."""
 PRUNER_NAMES = (
     *("acme.loses_its_way", "acme.raises", "acme.keeps_one"),
     *(f"acme.answers_{answer}" for answer in NO_MASKS),

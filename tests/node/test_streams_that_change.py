@@ -98,7 +98,7 @@ class Streamed:
         await until_rows(self.node, self._count, [[total]])
 
     async def commit(self, total: int) -> None:
-        """Have the consumed rows sealed, so many as a whole. A changed manifest may have sealed them already."""
+        """Seal the consumed rows, and wait until `total` rows are sealed. A changed manifest may have sealed some."""
         await call(self.node, "POST", f"/tables/{self.base.raw_name}/forceCommit")
 
         async def is_sealed() -> bool:

@@ -1,7 +1,7 @@
 """Every function and aggregate of the registries, of the longest arguments that a query may have, within little memory.
 
-`python -m tests.oracle.registry_extremes FOLDER SEED COUNT ROWS` asks so many of `cases` (0: all) over that many rows,
-in a process that may take `MEMORY_BYTES`. It prints `case N SQL` before each and `answered`, `refused CODE` or `failed
+`python -m tests.oracle.registry_extremes FOLDER SEED COUNT ROWS` asks COUNT of `cases` (0: all) over ROWS rows, in a
+process that may take `MEMORY_BYTES`. It prints `case N SQL` before each and `answered`, `refused CODE` or `failed
 …` after it. A refusal is an error that Merlot raises on purpose; whatever is none is a failure.
 """
 

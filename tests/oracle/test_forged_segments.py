@@ -59,10 +59,10 @@ def proofs() -> dict[str, str]:
     # Kernels that check their own bounds raise instead of ending the process.
     unbounded = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
     command = [*PROGRAM, "prove"]
-    told = subprocess.run(
+    process = subprocess.run(
         command, capture_output=True, text=True, timeout=PATIENCE_S, check=True, env=unbounded, cwd=ROOT
     )
-    return dict(line.split(": ", 1) for line in told.stdout.splitlines())
+    return dict(line.split(": ", 1) for line in process.stdout.splitlines())
 
 
 @pytest.mark.timeout(PATIENCE_S + 60)

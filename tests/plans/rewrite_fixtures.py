@@ -54,12 +54,12 @@ def told(sql: str) -> Iterator[str]:
         yield from ("  " * depth + line for line, depth, _ in lines_of(made.statement, queries))
     for id_, leaf in made.leaves.items():
         yield from (f"  {line}" for line in _asked(leaf))
-        yield from (f"    keys {_keys(made, one)}" for one in made.filters if one.leaf == id_)
+        yield from (f"    keys {_keys(made, key_filter)}" for key_filter in made.filters if key_filter.leaf == id_)
 
 
-def _keys(made: CutStatement, one: KeyFilter) -> str:
-    source = made.leaves[one.source].query
-    return f"{one.column.name} of {source.table}.{text_of(source.select[one.position].expr)}"
+def _keys(made: CutStatement, key_filter: KeyFilter) -> str:
+    source = made.leaves[key_filter.source].query
+    return f"{key_filter.column.name} of {source.table}.{text_of(source.select[key_filter.position].expr)}"
 
 
 def _asked(leaf: StageLeaf) -> Iterator[str]:

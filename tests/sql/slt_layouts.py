@@ -122,7 +122,9 @@ class InProcess:
         tables: dict[str, ResultTable] = {}
         for id_ in ids:
             own, query = filters.get(id_, ()), made.leaves[id_].query
-            where = narrowed(query.where, own, [tables[one.source].columns[one.position] for one in own])
+            where = narrowed(
+                query.where, own, [tables[key_filter.source].columns[key_filter.position] for key_filter in own]
+            )
             tables[id_] = self._leaf(replace(query, where=where), is_below=True)
         return tables
 

@@ -34,7 +34,8 @@ CEILINGS = {
     "merlot_operator": 32,
     "merlot_spark": 2,
 }
-"""How often tests may patch constants of a package. Lower a number in the commit that removes some; never raise it."""
+"""Largest number of constants that tests may patch, by package. Lower one in the commit that removes a patch;
+never raise one."""
 
 
 def modules_of(tree: ast.Module) -> dict[str, str]:

@@ -372,7 +372,7 @@ def test_batches_answer_for_all_but_their_last_day() -> None:
     world = world_with_days(3)
     snapshot = settle(world)
     assert snapshot.time_boundary_ms == FIRST_MS + 2 * DAY_MS
-    hidden = {one.record.name for one in snapshot.segments.values() if one.time_split is TimeSplit.HIDDEN}
+    hidden = {segment.record.name for segment in snapshot.segments.values() if segment.time_split is TimeSplit.HIDDEN}
     assert {"events_2_0", "events_2_1"} <= hidden
     assert not {"events_0_0", "events_1_1"} & hidden
     assert snapshot.total_docs < sum(one.record.total_docs for one in snapshot.segments.values())

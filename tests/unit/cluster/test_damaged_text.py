@@ -138,9 +138,9 @@ def test_damaged_base64_is_corrupt(reader: str) -> None:
     data = base64.b64decode(text)
     damaged = ["!", "a", text[:-1], f"{text}!", f"\n{text}", text.replace(text[4], "\u00e9"), "\u0661" * 8]
     damaged += [base64.b64encode(part).decode() for part in (data[:-1], data[: len(data) // 2 + 1])]
-    for one in damaged:
+    for wrong in damaged:
         with pytest.raises(CorruptionError):
-            read(one)
+            read(wrong)
 
 
 @pytest.mark.parametrize("reader", BASE64)

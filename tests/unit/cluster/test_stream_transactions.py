@@ -407,10 +407,10 @@ def test_partitions_are_added_and_keep_the_start_they_were_found_with(store: Sql
 
 def test_the_first_server_looks_and_the_second_when_it_misses_its_turn(store: SqliteMetastore) -> None:
     assert stream_facts.is_due(None, SERVERS[1], SERVERS, NOW_MS)
-    told = stream_facts.record_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
+    recorded = stream_facts.record_stream(store, TABLE, {0: 5}, SERVERS[0], NOW_MS)
 
     def due(server: InstanceId, after_ms: int) -> bool:
-        return stream_facts.is_due(told, server, SERVERS, NOW_MS + after_ms)
+        return stream_facts.is_due(recorded, server, SERVERS, NOW_MS + after_ms)
 
     assert [due(SERVERS[0], stream_facts.LOOK_MS - 1), due(SERVERS[0], stream_facts.LOOK_MS)] == [False, True]
     assert [due(SERVERS[1], stream_facts.LOOK_MS), due(SERVERS[1], 2 * stream_facts.LOOK_MS)] == [False, True]

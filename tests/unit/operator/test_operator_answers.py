@@ -129,9 +129,9 @@ async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, in
             lambda _: counts,
         )
         await statuses.refresh("n")
-        told = statuses.of("n").problem
-        assert (told is None) == (not problem)
-        assert problem in (told or "")
+        reported = statuses.of("n").problem
+        assert (reported is None) == (not problem)
+        assert problem in (reported or "")
         await statuses.close()
         server.shutdown()
 

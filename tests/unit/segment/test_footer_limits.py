@@ -110,8 +110,8 @@ def test_footers_that_expand_to_much_are_refused_with_little_memory(tmp_path: Pa
     command = [sys.executable, "-c", OPENED, str(SPARE_BYTES), *map(str, paths)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert child.returncode == 0, child.stderr
-    told = [lines.splitlines()[1:] for lines in re.split(r"^(?=file )", child.stdout, flags=re.MULTILINE)[1:]]
-    for words, lines in zip(BOMBS, told, strict=True):
+    reports = [lines.splitlines()[1:] for lines in re.split(r"^(?=file )", child.stdout, flags=re.MULTILINE)[1:]]
+    for words, lines in zip(BOMBS, reports, strict=True):
         assert [line.partition(":")[0] for line in lines] == ["upload, load", "recover", "first read"], words
         assert all(words in line for line in lines), lines
 

@@ -27,10 +27,10 @@ def live():
         offsets = np.arange(first, first + 10)
         values = pa.array([b"x"] * 10, pa.large_binary())
         messages = Messages(values=values, offsets=offsets, timestamps_ms=offsets, next_offset=first + 10)
-        found = attempts.decode(messages, rows)
-        assert found.next_offset == first + 10 and found.rows.num_rows == len(found.offsets)
-        bad += [one.row_number for one in found.bad.samples]
-        good += found.offsets.tolist()
+        decoded = attempts.decode(messages, rows)
+        assert decoded.next_offset == first + 10 and decoded.rows.num_rows == len(decoded.offsets)
+        bad += [sample.row_number for sample in decoded.bad.samples]
+        good += decoded.offsets.tolist()
     print(bad, sorted({*range(40)} - {*good}), flush=True)
 
 for killer in map(int, sys.argv[2:]):

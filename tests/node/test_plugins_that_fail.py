@@ -8,12 +8,15 @@ import pytest
 import yaml
 from tests.node.nodes import StartNode, until_answer, until_rows
 from tests.support.plugins import installed
-from tests.support.sample import START_MS, orders_manifest
+from tests.support.sample import ORDERS, START_MS, orders_manifest
 
 from merlot.broker import echo
+from merlot.broker.routing import plugin_pruners
 from merlot.cluster.records import PartitionRecord, SegmentRecord
 from merlot.embedded.node import EmbeddedNode
+from merlot.query.plan.binding import bind
 from merlot.spec.table import Table
+from merlot.sql.parse import parse
 from merlot.testing.patience import until
 from merlot.values.periods import DAY_MS
 
@@ -146,6 +149,21 @@ async def test_a_pruner_that_fails_in_each_query_is_logged_once(
     messages = [record.getMessage() for record in caplog.records]
     for name in ("acme.raises", "acme.answers_positions"):
         assert len([text for text in messages if "segments are kept" in text and name in text]) == 1
+
+
+def test_a_failure_in_an_older_snapshot_is_logged_once_though_a_newer_one_was_made_before_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spec = pruned_by("acme.raises", "acme.keeps_one").spec
+    where = bind(parse("SELECT count(*) FROM orders WHERE city = 'Bern'"), spec.table_schema, {}).where
+    assert where is not None
+    snapshots = [plugin_pruners.prepare_all(ORDERS, spec, [None])]
+    for _ in range(2):
+        snapshots.append(plugin_pruners.prepare_all(ORDERS, spec, [None], snapshots[-1]))
+    for own in snapshots:
+        assert [pruner.keep(where).all() for pruner in own] == [True, True]
+    assert ["acme.raises" in record.getMessage() for record in caplog.records] == [True]
+    assert [[pruner.problem is not None for pruner in own] for own in snapshots] == [[True, False]] * 3
 
 
 def partitioned_by(function: str) -> Callable[[SegmentRecord], SegmentRecord]:

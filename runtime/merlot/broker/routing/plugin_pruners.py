@@ -51,13 +51,14 @@ class PluginPruner:
         name: str,
         spec: TableSpec,
         records: Sequence[SegmentRecord],
-        *,
-        failed_before: bool = False,
+        logged: set[str],
     ) -> None:
+        """Prepare the pruner. `logged` holds the names of the table's pruners whose first failure is logged; it is
+        shared with the pruners of other snapshots, as queries may still ask an older snapshot while one is built."""
         self.name = name
         self.problem: str | None = None
         """Last failure, in one line; None if there was none."""
-        self._is_logged = failed_before
+        self.logged = logged
         self._table = table
         self._num_segments = len(records)
         self._prepared: PreparedPruner | None = None
@@ -82,17 +83,18 @@ class PluginPruner:
 
     def _fail(self, problem: str, error: Exception | None) -> None:
         telemetry.BROKER_PRUNER_FAILURES.labels(self._table, self.name).inc()
-        if not self._is_logged:
+        if self.name not in self.logged:
             _LOG.warning("segments are kept table=%s problem=%s", self._table, problem, exc_info=error)
-        self.problem, self._is_logged = problem, True
+        self.logged.add(self.name)
+        self.problem = problem
 
 
 def prepare_all(
     table: TableName, spec: TableSpec, records: Sequence[SegmentRecord | None], previous: Sequence[PluginPruner] = ()
 ) -> tuple[PluginPruner, ...]:
     """Prepare the users' pruners that a table lists, in its order. A segment whose record is None gets an empty
-    record. A pruner that failed in the `previous` snapshot is not logged again."""
+    record. A pruner that failed in an earlier snapshot, of which `previous` is the last, is not logged again."""
     known_records = [_NO_RECORD if record is None else record for record in records]
     names = filter(pruners.is_own, spec.routing.segment_pruners)
-    failed = {pruner.name for pruner in previous if pruner.problem is not None}
-    return tuple(PluginPruner(table, name, spec, known_records, failed_before=name in failed) for name in names)
+    logged: set[str] = previous[0].logged if previous else set()
+    return tuple(PluginPruner(table, name, spec, known_records, logged) for name in names)

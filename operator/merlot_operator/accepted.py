@@ -25,11 +25,10 @@ def text_of(spec: Mapping[str, Any]) -> str:
 def spec_of(table: Object) -> Mapping[str, Any] | None:
     """Return the spec that was accepted last, or None. The caller must not change it."""
     status = table.get("status") or {}
-    if "accepted" in status:
-        return _parsed(status["accepted"])
-    # The Table has been served since before its status kept the spec.
-    spec: Mapping[str, Any] | None = table["spec"] if "revision" in status else None
-    return spec
+    accepted = _parsed(str(status["accepted"])) if "accepted" in status else None
+    # A Table with a revision is served: its status is from before the spec was kept there, or somebody damaged it.
+    is_served = accepted is None and "revision" in status
+    return table["spec"] if is_served else accepted
 
 
 def with_accepted_spec(table: Object) -> Object:
@@ -45,6 +44,10 @@ def with_accepted_specs(tables: Iterable[Object]) -> list[Object]:
 
 
 @lru_cache(MAX_PARSED)
-def _parsed(text: str) -> Mapping[str, Any]:
-    spec: Mapping[str, Any] = json.loads(text)
-    return spec
+def _parsed(text: str) -> Mapping[str, Any] | None:
+    """Return the spec; None if the text is none."""
+    try:
+        spec = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return spec if isinstance(spec, dict) else None

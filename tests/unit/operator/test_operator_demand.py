@@ -130,3 +130,13 @@ def test_default_follows_what_a_user_wrote(
         is_chosen = name in requests and name in limits
         is_wrong_default = name not in requests and name not in limits and chosen.limits[name] == sound.limits[name]
         assert is_below or is_chosen or is_wrong_default
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "[]", "null", '"spec"', "[" * 100_000])
+def test_a_status_that_somebody_damaged_takes_nothing_from_a_served_table(damaged: str) -> None:
+    served = table("orders", schema={"fields": []})
+    served["status"]["accepted"] = damaged
+    assert spec_of(served) is served["spec"]
+    assert with_accepted_specs([served]) == [served]
+    del served["status"]["revision"]
+    assert spec_of(served) is None

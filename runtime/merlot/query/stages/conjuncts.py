@@ -64,7 +64,7 @@ def inner_conditions(relation: Relation | None) -> list[Expr]:
 def only_source(expr: Expr) -> str | None:
     """Return the only relation that an expression reads; None for several, for none, and for slots."""
     owners = {source_id(column) for column in columns_in(expr)}
-    return next(iter(owners)) if len(owners) == 1 else None
+    return owners.pop() or None if len(owners) == 1 else None
 
 
 def implied(part: Expr, scans: frozenset[str]) -> Iterator[tuple[str, Expr]]:

@@ -126,7 +126,7 @@ class _Run:
         docs = self._valid_docs(records)
         self.control.reached("docs told")
         if not len(docs):
-            raise ObsoleteError(f"all rows of the segments were replaced segment={keys[-1]}")
+            return self._remove(records)
         file = self._maker.make(records, docs)
         self._require_files(records[-1])
         self.control.check()
@@ -135,6 +135,13 @@ class _Run:
         merge_segments(self.kind.metastore, self.task.table, merged, self.control.fence)
         self.control.reached("segment swapped")
         return self._done(file.total_docs, file.size_bytes)
+
+    def _remove(self, records: Sequence[StreamSegmentRecord]) -> EndedTask:
+        """Remove segments all of whose rows were replaced, the last one last: it names the task."""
+        self._require_files(records[-1])
+        for record in records:
+            self._swap(Rewritten(key=record.key, file=None, now_ms=self.kind.clock.now_ms()))
+        return self._done(0, 0)
 
     def _require_files(self, last: StreamSegmentRecord) -> None:
         """Raise UnavailableError if a server still answers by rows that it consumed.

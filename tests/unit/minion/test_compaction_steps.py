@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -174,6 +175,17 @@ class World:
         assert checkpoints.newest(self.line) is not None
 
 
+def dies_at(place: int) -> Callable[[str], None]:
+    """Return a `reached` that ends the run at a step, counted from 0."""
+    steps = itertools.count()
+
+    def reached(_: str) -> None:
+        if next(steps) == place:
+            raise ProcessDied
+
+    return reached
+
+
 @pytest.fixture(params=CASES)
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[str(request.param)]
@@ -200,16 +212,9 @@ def test_a_minion_may_die_at_any_step(worlds: Callable[[], World], case: Case) -
     assert steps[0] == "docs told"
     assert "segment swapped" in steps
     for place in range(len(steps)):
-        world, left = worlds(), place
-
-        def die(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise ProcessDied
-
+        world = worlds()
         with pytest.raises(ProcessDied):
-            world.run(die)
+            world.run(dies_at(place))
         world.is_whole()
         is_removed = 0 not in world.line  # and the end of the task is not written down
         with pytest.raises(ObsoleteError) if is_removed else nullcontext():
@@ -246,20 +251,20 @@ def test_a_checkpoint_that_is_named_meanwhile_is_what_the_new_snapshot_is_made_o
     assert seen.count("segment uploaded") == 1, "the file is made once"
 
 
-def is_told(world: World) -> TaskRecord:
+MERGED_DOCS = (3, 7, 9, 10, 12, 19)
+MERGED_ROWS = [3, 7, 9, 100, 102, 109]
+"""Values of `at` of these docs, of the two segments one after the other."""
+
+
+def is_told(world: World, docs: Sequence[int] = MERGED_DOCS) -> TaskRecord:
     """A merge of the first two segments, of which a server has told which docs are valid."""
     config = CompactionConfig(
         segment=world.line[1].key_text, merged=(world.line[0].key_text,), partition=0, num_records=2 * len(IDS)
     )
     task = task_of(TABLE, config, 1)
-    bits = Bits().changed(pa.array(MERGED_DOCS, pa.int64()).to_numpy(), to=True).serialized()
+    bits = Bits().changed(pa.array(docs, pa.int64()).to_numpy(), to=True).serialized()
     report_valid_docs(world.metastore, task.id, config.segment, 2 * len(IDS), bits, SERVER)
     return task
-
-
-MERGED_DOCS = (3, 7, 9, 10, 12, 19)
-MERGED_ROWS = [3, 7, 9, 100, 102, 109]
-"""Values of `at` of these docs, of the two segments one after the other."""
 
 
 @pytest.mark.parametrize("case", ["no key expires"], indirect=True)
@@ -277,18 +282,11 @@ def test_a_minion_may_die_at_any_step_of_a_merge(worlds: Callable[[], World]) ->
         "docs forgotten",
     ]
     for place in range(len(steps)):
-        world, left = worlds(), place
+        world = worlds()
         world.task = is_told(world)
         keys = [record.key_text for record in world.line.values()]
-
-        def die(_: str) -> None:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise ProcessDied
-
         with pytest.raises(ProcessDied):
-            world.run(die)
+            world.run(dies_at(place))
         is_swapped = steps[place] in ("segment swapped", "docs forgotten")
         assert ([record.key_text for record in world.line.values()] == keys) != is_swapped
         world.run(lambda _: None)
@@ -301,6 +299,26 @@ def test_a_minion_may_die_at_any_step_of_a_merge(worlds: Callable[[], World]) ->
             assert sorted(world.line) == [1, 2, 3]
             assert world.line[1].start_offset == first
         assert world.rows(1) == MERGED_ROWS
+
+
+@pytest.mark.parametrize("case", ["no key expires"], indirect=True)
+def test_segments_to_merge_without_a_valid_row_are_removed(worlds: Callable[[], World]) -> None:
+    steps: list[str] = []
+    world = worlds()
+    world.task = is_told(world, ())
+    world.run(steps.append)
+    assert steps == ["docs told", "segment swapped", "segment swapped", "docs forgotten"]
+    assert sorted(world.line) == [2, 3]
+    for place in range(len(steps)):
+        world = worlds()
+        world.task = is_told(world, ())
+        with pytest.raises(ProcessDied):
+            world.run(dies_at(place))
+        remaining = [[0, 1, 2, 3], [1, 2, 3], [2, 3], [2, 3]][place]
+        assert sorted(world.line) == remaining
+        # Another task gets the segments that remain.
+        with pytest.raises(ObsoleteError) if place else nullcontext():
+            world.run(lambda _: None)
 
 
 @pytest.mark.parametrize("case", ["no key expires"], indirect=True)

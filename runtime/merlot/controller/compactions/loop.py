@@ -105,8 +105,8 @@ class CompactionLoop:
         )
         new_tasks = generate(situation)
         if new_tasks:
-            root = Check(paths.segments_root(view.table), view.version)
-            self._metastore.multi([fence, root, *(queue.creation(task) for task in new_tasks)])
+            # The view may be old by now: a partition seals segments at any time. A minion checks what it is to rewrite.
+            self._metastore.multi([fence, *(queue.creation(task) for task in new_tasks)])
         for task in new_tasks:
             _LOG.info("compaction queued table=%s segment=%s", task.table, task.config["segment"])
 

@@ -228,7 +228,7 @@ class Queries:
     def _charge(self, plan: PlannedQuery) -> None:
         """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
         if plan.stages is not None:
-            tables = set(plan.stages.revisions)
+            tables = set(plan.stages.specs)
         elif plan.table is not None:
             tables = {plan.table}
         else:

@@ -61,8 +61,8 @@ class TableLostError(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class ServedTable:
-    """A table as queries see it. `revision` changes with the manifest; plans that were made for another revision are
-    stale."""
+    """A table as queries see it. Its spec is another object after each change of its record: plans that were made for
+    another one are stale."""
 
     name: TableName
     revision: int

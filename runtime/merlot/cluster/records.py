@@ -435,6 +435,12 @@ class ManifestRecord(Record):
     created_ms: int = -1
     updated_ms: int = -1
 
+    @property
+    def version(self) -> tuple[int, int]:
+        """Return the time of creation and the revision, which begins at 1 again if the manifest is deleted and created
+        again."""
+        return self.created_ms, self.revision
+
 
 class TableRecord(ManifestRecord):
     """A table as it was last applied."""

@@ -548,15 +548,15 @@ class TableDataManager:
         previous = None if self._state is None else self._state.view
         view = load(self._deps.metastore, self.table, previous)
         before = self._state
-        spec = before.spec if before is not None and before.revision == record.revision else spec_of(record).spec
+        is_same = before is not None and before.version == record.version
+        spec = before.spec if before is not None and is_same else spec_of(record).spec
         upserting = Upserting()
         if partitioning_of(spec) is not None:
             upserting = upserting_of(self._deps.metastore, spec)
-        is_same = before is not None and before.revision == record.revision and before.view is view
-        if before is not None and is_same and before.upserting == upserting:
+        if before is not None and is_same and before.view is view and before.upserting == upserting:
             return before
         assigned = before.assigned if before is not None and before.view is view else self._assigned(view)
-        return ServedTableState(spec, record.revision, view, assigned, upserting)
+        return ServedTableState(spec, record.version, view, assigned, upserting)
 
     def _assigned(self, view: TableView) -> Mapping[str, SegmentRecord]:
         me = self._deps.instance

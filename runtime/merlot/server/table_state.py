@@ -24,12 +24,18 @@ class ServedTableState:
     """State of a table as it was last read."""
 
     spec: TableSpec
-    revision: int
+    version: tuple[int, int]
+    """Version of the table's record."""
     view: TableView
     assigned: Mapping[str, SegmentRecord]
     """Segments that this server is assigned, by `name@crc`; without segments that it consumes."""
     upserting: Upserting = field(default_factory=Upserting)
     """Settings of an upsert table of batches."""
+
+    @property
+    def revision(self) -> int:
+        """Return the revision of the manifest."""
+        return self.version[1]
 
     def is_missed(self, key: str, loaded: Collection[str]) -> bool:
         """Return True if a key for which the server once answered, and does not now, is still one that it has to

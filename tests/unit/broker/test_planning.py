@@ -122,13 +122,14 @@ async def test_a_plan_of_now_is_of_its_moment() -> None:
     assert await planner.plan("SELECT NOW()", "") is not constant
 
 
-async def test_changed_table_makes_a_new_plan() -> None:
+@pytest.mark.parametrize("revision", [2, 1], ids=["changed", "deleted and created again"])
+async def test_changed_table_makes_a_new_plan(revision: int) -> None:
     tables = Tables()
     planner = Planner(tables.find, CLOCK)
     with pytest.raises(UnknownColumnError):
         await planner.plan("SELECT origin FROM flights", "")
     first = await planner.plan("SELECT * FROM flights", "")
-    tables.flights = served(2, MANIFEST + "      - {name: origin, type: STRING}\n")
+    tables.flights = served(revision, MANIFEST + "      - {name: origin, type: STRING}\n")
     second = await planner.plan("SELECT * FROM flights", "")
     assert [len(plan.tree.finish.outputs) for plan in (first, second) if plan.tree] == [1, 2]
 

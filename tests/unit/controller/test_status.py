@@ -16,7 +16,7 @@ from merlot.cluster.instances.drains import mark, marks, unmark
 from merlot.cluster.instances.echoes import write_echo
 from merlot.cluster.instances.liveness import register
 from merlot.cluster.instances.reports import ReportWriter, write_report
-from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import EchoRecord, IndexingRecord, InstanceRecord, OperatorRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
@@ -150,6 +150,17 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
         "drained": False,
     }
     assert table["servers"][TWO]["revision"] == 0
+
+
+async def test_a_table_that_is_created_again_shows_nothing_of_the_one_before(
+    client: Client, store: SqliteMetastore
+) -> None:
+    add_table(store)
+    await until(client, lambda body: body["tables"]["t"]["unpartitioned"] == 3)
+    delete_table(store, TABLE)
+    put_table(store, load(MANIFEST.replace("  partitioning", "  suspend: true\n  partitioning"))[0])
+    await until(client, lambda body: "t" in body["tables"] and body["tables"]["t"]["suspended"])
+    assert (await status(client))["tables"]["t"]["revision"] == 1
 
 
 async def test_what_answers_lack_is_what_brokers_say(client: Client, store: SqliteMetastore) -> None:

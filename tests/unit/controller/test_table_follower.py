@@ -5,10 +5,19 @@ from __future__ import annotations
 import threading
 
 from merlot.cluster import paths
+from merlot.cluster.records import TableRecord
 from merlot.controller.placement.table_follower import TableFollower
 from merlot.ids import TableName
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.spec.manifest import load
 from merlot.testing.patience import PATIENCE_S
+
+MANIFEST = """
+apiVersion: merlot.dev/v1alpha1
+kind: Table
+metadata: {{name: t}}
+spec: {{replication: {replication}, schema: {{fields: [{{name: a, type: INT}}]}}}}
+"""
 
 
 def test_the_watch_on_settings_of_upserts_follows_the_reference(store: SqliteMetastore) -> None:
@@ -39,3 +48,13 @@ def test_the_watch_on_settings_of_upserts_follows_the_reference(store: SqliteMet
         assert [wakes_by(name) for name in ("a", "b")] == [watched == "a", watched == "b"]
     follower.close()
     assert not wakes_by("a")
+
+
+def test_a_table_that_is_created_again_has_its_new_spec(store: SqliteMetastore) -> None:
+    def record(replication: int, created_ms: int) -> TableRecord:
+        manifest = load(MANIFEST.format(replication=replication))[0].model_dump(mode="json", by_alias=True)
+        return TableRecord(name=TableName("t_OFFLINE"), revision=1, manifest=manifest, created_ms=created_ms)
+
+    follower = TableFollower(store, TableName("t_OFFLINE"), lambda: None)
+    assert [follower.spec(record(number, number)).replication for number in (1, 2)] == [1, 2]
+    follower.close()

@@ -1,8 +1,9 @@
 """Plan SQL text, and cache plans by text: parsing costs more than the rest of the broker.
 
-Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one
-revision of its table; when the manifest changes, the next query is planned again. The planner is used on the event
-loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are planned in `threads`.
+Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for the spec
+it was made for; when the manifest changes, or the table is deleted and made anew, the next query is planned again. The
+planner is used on the event loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are planned in
+`threads`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from merlot.query.plan.nodes import Reduce, refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.query.stages.rewrites.rules import RewriteResult
-from merlot.spec.table import MAX_TIMEOUT_MS
+from merlot.spec.table import MAX_TIMEOUT_MS, TableSpec
 from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement, show_place
@@ -57,7 +58,8 @@ class PlannedQuery:
     """The query if it is a SELECT without FROM."""
     timeout_ms: int
     table: TableName | None = None
-    revision: int = 0
+    spec: TableSpec | None = None
+    """Spec of the table that the plan was made for."""
     query: bytes = b""
     """The query without its WHERE, encoded: the same for all queries of a shape."""
     where: bytes = b""
@@ -86,9 +88,9 @@ class PlannedStages:
     leaves: Mapping[str, PlannedQuery]
 
     @property
-    def revisions(self) -> Mapping[TableName, int]:
-        """Revisions of the tables that the query was planned for."""
-        return {table.name: table.revision for table in self.bound.tables.values()}
+    def specs(self) -> Mapping[TableName, TableSpec]:
+        """Specs of the tables that the query was planned for."""
+        return {table.name: table.spec for table in self.bound.tables.values()}
 
 
 @dataclass(slots=True)
@@ -111,7 +113,7 @@ class _ShapeEntry:
     template: Template | None = None
     planned: PlannedQuery | None = None
     """Plan from which a template was tried; None if none was tried yet. If this is set and `template` is None, the
-    shape can have no template at the plan's revision."""
+    shape can have no template for the plan's spec."""
 
 
 class Planner:
@@ -149,12 +151,12 @@ class Planner:
 
     def _is_current(self, plan: PlannedQuery) -> bool:
         if plan.stages is not None:
-            return all(self._is_at(name, revision) for name, revision in plan.stages.revisions.items())
-        return plan.table is None or self._is_at(plan.table, plan.revision)
+            return all(self._has(name, spec) for name, spec in plan.stages.specs.items())
+        return plan.table is None or self._has(plan.table, plan.spec)
 
-    def _is_at(self, name: TableName, revision: int) -> bool:
+    def _has(self, name: TableName, spec: TableSpec | None) -> bool:
         table = self._find_table(name)
-        return table is not None and table.revision == revision
+        return table is not None and table.spec is spec
 
     def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
         replaced = self._plans.pop(key, None)
@@ -303,7 +305,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
     return PlannedQuery(
         timeout_ms=planned.timeout_ms,
         table=planned.table,
-        revision=planned.revision,
+        spec=planned.spec,
         query=planned.query,
         where=encoded,
         tree=refilter(planned.tree, condition),
@@ -320,7 +322,7 @@ def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQ
     return PlannedQuery(
         timeout_ms=query_options.timeout_ms(options, table.spec.limits.timeout_ms),
         table=table.name,
-        revision=table.revision,
+        spec=table.spec,
         query=tree_json.to_json(replace(bound, where=None)),
         where=tree_json.where_to_json(where),
         tree=tree,

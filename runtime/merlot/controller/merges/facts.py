@@ -210,7 +210,7 @@ class RollupReader:
         assert facts.view is not None
         key = (
             *(facts.version, facts.record.revision, facts.view.epoch, facts.view.version, facts.watermarks_version),
-            facts.table and (facts.table.created_ms, facts.table.revision),
+            facts.table and facts.table.version,
             tuple((task.id, task.queued.version) for task in facts.tasks),
             facts.now_ms // _clock_step_ms(facts.spec),
         )
@@ -240,17 +240,15 @@ class RollupReader:
         )
 
     def _spec(self, record: RollupRecord) -> MergeRollupSpec:
-        key = (record.created_ms, record.revision)
         cached = self._specs.get(record.name)
-        if cached is None or cached[0] != key:
-            cached = self._specs[record.name] = (key, rollups.spec_of(record).spec)
+        if cached is None or cached[0] != record.version:
+            cached = self._specs[record.name] = (record.version, rollups.spec_of(record).spec)
         return cached[1]
 
     def _table_spec(self, table: TableRecord) -> TableSpec:
-        key = (table.created_ms, table.revision)
         cached = self._table_specs.get(table.name)
-        if cached is None or cached[0] != key:
-            cached = self._table_specs[table.name] = (key, table_spec_of(table).spec)
+        if cached is None or cached[0] != table.version:
+            cached = self._table_specs[table.name] = (table.version, table_spec_of(table).spec)
         return cached[1]
 
     def _view(self, table: TableName) -> TableView | None:

@@ -22,7 +22,7 @@ class TableFollower:
         self.view: TableView | None = None
         self._metastore = metastore
         self._wake = wake
-        self._spec: tuple[int, TableSpec] | None = None
+        self._spec: tuple[tuple[int, int], TableSpec] | None = None
         self._reader: ReportReader | None = None
         self._watches_stream = False
         self._watched_upsert: str | None = None
@@ -61,9 +61,9 @@ class TableFollower:
         return self._reader is not None
 
     def spec(self, record: TableRecord) -> TableSpec:
-        """Return the record's spec, parsed once per revision."""
-        if self._spec is None or self._spec[0] != record.revision:
-            self._spec = (record.revision, spec_of(record).spec)
+        """Return the record's spec, parsed once per version."""
+        if self._spec is None or self._spec[0] != record.version:
+            self._spec = (record.version, spec_of(record).spec)
         return self._spec[1]
 
     def refresh(self) -> TableView:

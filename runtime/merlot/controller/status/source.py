@@ -281,7 +281,9 @@ class _TableSource:
 
     def _read_anew(self, before: TableFacts | None) -> TableFacts:
         record = get_table(self._metastore, self._name)
-        is_same = before is not None and before.record.revision == record.revision
+        is_same = before is not None and before.record.version == record.version
+        if before is not None and before.record.created_ms != record.created_ms:
+            self._stream = self._upsert = None
         return TableFacts(
             record=record,
             spec=before.spec if before is not None and is_same else spec_of(record).spec,

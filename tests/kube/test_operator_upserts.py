@@ -49,7 +49,7 @@ WORD: dict[str, Any] = {
 STEP: dict[str, Any] = {
     "name": "again",
     "step": "LOAD",
-    "message": "1 of 2 partitions are read and committed",
+    "message": "1 of 2 partitions that are not read and committed yet",
     "sinceMs": 1,
     "number": 3,
     "steps": 6,

@@ -6,7 +6,6 @@ import difflib
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -172,7 +171,8 @@ def _questions(order: AdviceRequest, table: Table) -> tuple[Question, ...]:
         where = "brokers were asked lately" if order.queries is None else f"is in {order.queries}"
         raise CommandError(f"nothing to advise on: no query of {table.raw_name} {where}; see --queries")
     if len(log_queries.questions) > MOST_QUESTIONS:
-        order.warn(f"only the {MOST_QUESTIONS} queries that took longest are tried, of {len(log_queries.questions)}")
+        chosen = "the first of the file" if order.queries is not None else "those that took longest in all"
+        order.warn(f"only {MOST_QUESTIONS} queries are tried, of {len(log_queries.questions)}: {chosen}")
     return log_queries.questions[:MOST_QUESTIONS]
 
 
@@ -297,12 +297,14 @@ class _AdviceRun:
         limit = None if order.max_bytes is None else int(order.max_bytes / scale)
         chosen = choose(base, tried, limit)
         after = base.times_ms
-        with suppress(KeyboardInterrupt):
-            if len(chosen) > 1 and not is_interrupted:
-                order.say("measuring all changes together")
+        if chosen:
+            after = tuple(map(min, zip(*(choice.tried.times_ms for choice in chosen), strict=True)))
+        if len(chosen) > 1 and not is_interrupted:
+            order.say("measuring all changes together")
+            try:
                 after = trial.together([choice.tried.candidate for choice in chosen]).times_ms
-            elif chosen:
-                after = tuple(min(choice.tried.times_ms[number] for choice in chosen) for number in range(len(after)))
+            except KeyboardInterrupt:
+                is_interrupted = True
         advice = Advice(
             table=self._table.raw_name,
             num_segments=self._num_segments,

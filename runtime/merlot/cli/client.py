@@ -34,8 +34,8 @@ class NodeClient:
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")
-        parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
             self._port = parts.port
         except ValueError:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}") from None

@@ -58,7 +58,10 @@ def import_configs(
     if out is None:
         output.say(text.rstrip("\n"))
     else:
-        out.write_text(text)
+        try:
+            out.write_text(text)
+        except OSError as error:
+            raise UsageError(f"cannot write {out}: {error.strerror}") from error
     for note in converted.notes:
         output.warn(f"note: {note}")
     try:

@@ -93,7 +93,7 @@ def test_no_node_is_one_line_with_the_next_step(arguments: list[str], capsys: Ca
     assert captured.err == (f"error: cannot reach merlot at {url}: start one with `merlot serve`, or pass --url\n")
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:y", "http://x:99999"])
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:y", "http://x:99999", "http://[::1"])
 def test_wrong_url_is_wrong_usage(url: str, capsys: Captured) -> None:
     assert run(["get", "tables", "--url", url]) == 2
     assert capsys.readouterr().err.startswith(f"error: not a URL: {url!r}")
@@ -137,6 +137,8 @@ def test_reader_that_leaves_is_no_error(node: Any) -> None:
         ("select 'it''s;' ;", ["select 'it''s;'"], ""),
         ("-- a;\nselect 1;", ["-- a;\nselect 1"], ""),
         ("/* ; */ ; select 1 - 2 / 3;", ["select 1 - 2 / 3"], ""),
+        ("/* a /* b */ ; */ select 1;", ["/* a /* b */ ; */ select 1"], ""),
+        ("/* a /* b */ ; select 1;", [], "/* a /* b */ ; select 1;"),
         ("select 'open; ", [], "select 'open; "),
         ("select /* open; ", [], "select /* open; "),
     ],
@@ -162,4 +164,6 @@ def test_tab_completes_words_without_a_node() -> None:
 def test_set_is_an_option_of_the_session() -> None:
     assert statements.session_option("set timeoutMs = 500") == ("timeoutMs", "500")
     assert statements.session_option("SET a='b c'") == ("a", "b c")
+    assert statements.session_option("-- budget\nSET /* ms */ timeoutMs=5 -- a second less") == ("timeoutMs", "5")
+    assert statements.session_option("SET a='-- b'") == ("a", "-- b")
     assert statements.session_option("SELECT 1") is None

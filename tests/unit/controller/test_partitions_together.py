@@ -13,7 +13,7 @@ from tests.unit.controller.test_stream_decisions import EMPTY, SERVERS, SPEC, af
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.segments.parts import partition_groups
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement import reconcile
+from merlot.controller.placement import rebalance, reconcile
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.realtime.decisions import StreamSituation, decide
 from merlot.ids import InstanceId
@@ -108,6 +108,14 @@ def check_settled(cluster: Cluster) -> None:
         counts.update(servers)
     loads = [counts[server] for server in cluster.live]
     assert max(loads) - min(loads) <= 1, counts
+    assert planned(cluster) == {}, "a rebalance has nothing to do"
+
+
+def planned(cluster: Cluster) -> dict[str, tuple[InstanceId, ...]]:
+    """Servers of the sealed segments that a rebalance would move."""
+    servers = Servers(live=frozenset(cluster.live), gone=frozenset(cluster.gone))
+    plan = rebalance.plan(cluster.view, servers, cluster.spec.replication, is_strict=True)
+    return {move.name: move.after for move in plan.moves}
 
 
 STEPS = st.tuples(st.sampled_from(["load", "load", "load", "decide", "join", "lose", "seal"]), st.integers(0, 40))
@@ -165,8 +173,14 @@ def test_a_partition_that_is_on_its_way_is_whole_somewhere_until_all_of_it_has_c
 def test_a_server_that_joins_gets_partitions_with_all_of_their_segments() -> None:
     cluster = cluster_of(2)
     cluster.live.add(SERVERS[2])
+    before, moves = cluster.view.assignment, planned(cluster)
     cluster.settle()
     check_settled(cluster)
+    assert {name: set(servers) - set(before[name]) for name, servers in moves.items()} == {
+        name: {SERVERS[2]}
+        for name, segment in cluster.view.segments.items()
+        if not segment.is_open and SERVERS[2] in cluster.view.servers_of(name)
+    }
     num_segments = len(cluster.view.segments) // NUM_PARTITIONS
     assert len(cluster.assigned(SERVERS[2])) % num_segments == 0
     assert cluster.assigned(SERVERS[2])

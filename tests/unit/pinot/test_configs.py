@@ -180,6 +180,17 @@ def test_a_merge_task_becomes_a_manifest_of_its_own() -> None:
     assert task["aggregations"] == {"fare": {"aggregationType": "max"}}
 
 
+def test_an_empty_delimiter_of_csv_is_the_default() -> None:
+    stream = REALTIME["tableIndexConfig"]["streamConfigs"] | {
+        "stream.kafka.decoder.class.name": "org.apache.pinot.plugin.inputformat.csv.CSVMessageDecoder",
+        "stream.kafka.decoder.prop.header": "city,fare",
+        "stream.kafka.decoder.prop.delimiter": "",
+    }
+    plain = {**without(REALTIME, "upsertConfig"), "tableIndexConfig": {"streamConfigs": stream}}
+    csv = spec_of(convert([plain, SCHEMA]))["ingestion"]["stream"]["decoder"]["csv"]
+    assert csv == {"columns": ["city", "fare"], "delimiter": ","}
+
+
 def test_a_table_of_a_stream_consumes_the_same_topic_from_the_same_place() -> None:
     plain = without(REALTIME, "upsertConfig")
     spec = spec_of(convert([plain, SCHEMA]))
@@ -545,6 +556,12 @@ def test_the_command_was_called_wrongly_if_a_file_is_no_config(tmp_path: Path) -
     (tmp_path / "text").write_text("no json")
     for path in (tmp_path / "text", tmp_path / "nothing", tmp_path):
         assert run(["import", str(path)]) == 2
+
+
+def test_the_command_says_why_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "nowhere" / "table.yaml"
+    assert run(["import", *files(tmp_path, OFFLINE, SCHEMA), "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: cannot write {out}: No such file or directory\n"
 
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

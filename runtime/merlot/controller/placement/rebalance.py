@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from merlot.cluster.records import RebalanceRecord
 from merlot.cluster.segments.view import TableView
+from merlot.controller.placement import together
 from merlot.controller.placement.assignment import Servers, assign
 from merlot.controller.placement.reconcile import in_time
 from merlot.ids import InstanceId, TableName
@@ -65,10 +66,14 @@ class RebalanceProgress:
     num_moving: int
 
 
-def plan(view: TableView, servers: Servers, replication: int) -> RebalancePlan:
-    """Return the fewest moves that give every segment its replicas and every server its share."""
+def plan(view: TableView, servers: Servers, replication: int, *, is_strict: bool = False) -> RebalancePlan:
+    """Return the fewest moves that give every segment its replicas and every server its share. If `is_strict`,
+    partitions move as a whole."""
     committed = [name for name, segment in view.segments.items() if not segment.is_open]
-    target = assign(in_time(view, committed), view.assignment, servers, replication)
+    grouped = together.targets(view, servers, replication) if is_strict else {}
+    single = [name for name in committed if name not in grouped]
+    target = assign(in_time(view, single), view.assignment, servers, replication)
+    target |= {name: grouped[name] for name in committed if name in grouped and grouped[name] != view.servers_of(name)}
     settled = {**view.assignment, **target}
     moves = [Move(name, view.segments[name].size_bytes, view.servers_of(name), target[name]) for name in sorted(target)]
     everyone = {*servers.live, *_counts(view.assignment), *_counts(settled)}

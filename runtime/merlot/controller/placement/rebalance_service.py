@@ -38,7 +38,7 @@ class Rebalancing:
         """Return what would move, without moving it."""
         table, spec = self._table(name)
         view = load(self._metastore, table)
-        plan = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        plan = rebalance.plan(view, self._servers(spec, view), spec.replication, is_strict=spec.is_strict)
         return rebalance.plan_json(table, plan, is_dry_run=True)
 
     def start(self, name: str) -> Json:
@@ -47,7 +47,7 @@ class Rebalancing:
         if spec.suspend:
             raise ConflictError(f"table is suspended, it is left alone until that ends table={table}")
         view = load(self._metastore, table)
-        plan = rebalance.plan(view, self._servers(spec, view), spec.replication)
+        plan = rebalance.plan(view, self._servers(spec, view), spec.replication, is_strict=spec.is_strict)
         record = RebalanceRecord(
             id=secrets.token_hex(5),
             started_ms=self._clock.now_ms(),

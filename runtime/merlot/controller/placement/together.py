@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from merlot.cluster.segments.parts import partition_groups
 from merlot.cluster.segments.view import TableView
-from merlot.controller.placement.assignment import assign
+from merlot.controller.placement.assignment import Servers, assign
 from merlot.controller.placement.moves import Situation, has, step
 from merlot.ids import InstanceId
 
@@ -30,12 +30,10 @@ def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
     """Return the next step of every partition's placement, open segments included. Partitions are spread evenly, unless
     `situation.balance` is False."""
     groups = partition_groups(view.segments.values())
-    current = {label: _servers_of(view, names) for label, names in groups.items()}
-    spec = situation.spec
-    target = assign(sorted(groups), current, situation.servers, spec.replication, balance=situation.balance)
+    target = _targets(view, groups, situation.servers, situation.spec.replication, balance=situation.balance)
     changes: dict[str, tuple[InstanceId, ...]] = {}
     for label, names in groups.items():
-        wanted = target.get(label, current[label])
+        wanted = target[label]
         is_loaded = all(_is_on_all(view, name, wanted, situation) for name in names)
         for name in names:
             current_servers = view.servers_of(name)
@@ -45,6 +43,20 @@ def assignment(view: TableView, situation: Situation) -> GroupedPlacement:
             if stepped != current_servers:
                 changes[name] = stepped
     return GroupedPlacement(frozenset(name for names in groups.values() for name in names), changes)
+
+
+def targets(view: TableView, servers: Servers, replication: int) -> dict[str, tuple[InstanceId, ...]]:
+    """Return the servers that the segments of each partition end on when partitions are spread evenly."""
+    groups = partition_groups(view.segments.values())
+    by_label = _targets(view, groups, servers, replication, balance=True)
+    return {name: by_label[label] for label, names in groups.items() for name in names}
+
+
+def _targets(
+    view: TableView, groups: Mapping[str, Sequence[str]], servers: Servers, replication: int, *, balance: bool
+) -> dict[str, tuple[InstanceId, ...]]:
+    current = {label: _servers_of(view, names) for label, names in groups.items()}
+    return {**current, **assign(sorted(groups), current, servers, replication, balance=balance)}
 
 
 def _servers_of(view: TableView, names: Sequence[str]) -> tuple[InstanceId, ...]:

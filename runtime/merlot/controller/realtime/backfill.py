@@ -242,7 +242,7 @@ def _for_rows(record: BackfillRecord, facts: BackfillFacts) -> str:
     unfinished = [
         number for number in sorted(numbers) if number not in opened or not _is_loaded(record, opened[number])
     ]
-    return f"{len(unfinished)} of {len(numbers)} partitions are read and committed" if unfinished else ""
+    return f"{len(unfinished)} of {len(numbers)} partitions that are not read and committed yet" if unfinished else ""
 
 
 def _for_pruning(record: BackfillRecord, facts: BackfillFacts) -> str:

@@ -84,7 +84,7 @@ def _decoder(source: ConfigReader, prefix: str) -> Json:
     if written:
         members["avroSchema"] = written
     if kind == "CSV":
-        header, delimiter = source.text(f"{options}header"), source.take(f"{options}delimiter", ",")
+        header, delimiter = source.text(f"{options}header"), source.take(f"{options}delimiter", ",") or ","
         members["csv"] = without_empty({"columns": header.split(delimiter) if header else [], "delimiter": delimiter})
     return without_empty(members)
 

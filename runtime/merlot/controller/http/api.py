@@ -48,6 +48,7 @@ from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import raw_name
 from merlot.pinot import cluster_json
+from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.uris import redact
 
 _LOG = logging.getLogger(__name__)
@@ -73,8 +74,8 @@ LIMITS = {
 """Limits of routes that take more than a megabyte."""
 
 PROXY_CONNECT_S = 5.0
-PROXY_TOTAL_S = 300.0
-"""Longer than any query's own deadline, which the broker keeps."""
+PROXY_TOTAL_S = MAX_TIMEOUT_MS / 1000
+"""Longest time of a query; its broker ends it at its own deadline."""
 
 PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
 ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")

@@ -33,7 +33,7 @@ from merlot.sql.normal_form import normal_form
 from merlot.store.deepstore import DeepStore
 
 MOST_QUESTIONS: Final = 60
-"""Most queries that are tried: those that took the longest in total."""
+"""Most queries that are tried: of the brokers' logs, those that took the longest in total; of a file, the first."""
 MOST_CANDIDATES: Final = 24
 """Most candidates that are tried: the most promising ones."""
 
@@ -98,7 +98,7 @@ class Advice:
     questions: list[Answered] = field(default_factory=list)
     chosen: list[Advised] = field(default_factory=list)
     saves: float = 0.0
-    """Share of the total time that all changes save together, as measured."""
+    """Share of the total time that all changes save together: measured, or estimated if the run was interrupted."""
     rejected: list[Rejected] = field(default_factory=list)
     before: IndexingSpec
     after: IndexingSpec
@@ -158,7 +158,7 @@ def advise(order: AdviceRequest) -> Advice:
         return _AdviceRun(order, table, questions, num_segments, segments, folder).run()
 
 
-# What is asked
+# The queries
 
 
 def _questions(order: AdviceRequest, table: Table) -> tuple[Question, ...]:

@@ -13,7 +13,8 @@ from merlot.cli.errors import ApiError, CommandError, UsageError
 from merlot.cli.output import plural
 
 _TABLE = re.compile(r"^kind: *Table *(#.*)?$", re.MULTILINE)
-"""Files with tables go first: what refers to them is then checked against them."""
+"""Pattern of a file with a table. Such files are applied first, and the manifests that refer to their tables after
+them."""
 
 
 def apply(

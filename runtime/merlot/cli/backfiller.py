@@ -41,8 +41,8 @@ from merlot.uris import canonical
 BUILDER = "merlot_backfill"
 SUFFIX_BYTES = 6
 MAX_REST_NAME_BYTES = 120
-"""Most bytes of the name of a segment of kept rows. The run's suffix, two times and a number follow; a segment's name
-may have 200."""
+"""Most bytes of a replaced segment's name in the name of the segments that keep its other rows. The run's suffix, two
+times and a number follow; a segment's name may have 200."""
 _EARLIER = re.compile(rf"_b[0-9a-f]{{{2 * SUFFIX_BYTES}}}(?=_|$)")
 _LEAST, _GREATEST = -(1 << 62), 1 << 62
 

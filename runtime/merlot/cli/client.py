@@ -30,7 +30,7 @@ Url = Annotated[
 
 
 class NodeClient:
-    """Client of one node. A call that takes longer than `timeout_s` fails."""
+    """Client of one node. A call fails once the node sends nothing for `timeout_s`."""
 
     def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         self.url = url.rstrip("/")

@@ -30,7 +30,8 @@ class Completer:
         return self._found[state] if state < len(self._found) else None
 
     def completions(self, prefix: str) -> list[str]:
-        """Return all completions, names first. Keywords are in lower case if the prefix is."""
+        """Return all completions, names first. Keywords and functions are in lower case if a letter of the prefix
+        is."""
         if self._names is None:
             self._names = self._ask()
         is_lower = prefix != prefix.upper()
@@ -56,7 +57,7 @@ class Completer:
 
 @cache
 def _functions() -> tuple[str, ...]:
-    """Return the names of all functions, each with an opening parenthesis."""
+    """Return the names of all functions that need no syntax of their own, each with an opening parenthesis."""
     # Loading the engine takes longer than most commands, so only a completion waits for it.
     from merlot.aggregates.registry import FUNCTIONS as AGGREGATES
     from merlot.functions.registry import FUNCTIONS as SCALARS

@@ -98,7 +98,7 @@ def _show_columns(session: Session, table: str) -> None:
 
 
 def history_file() -> Path:
-    """Return the path of the history, below XDG_STATE_HOME."""
+    """Return the path of the history, below XDG_STATE_HOME or ~/.local/state."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(state) / "merlot" / "query_history"
 

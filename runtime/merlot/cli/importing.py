@@ -45,7 +45,8 @@ def import_configs(
 
       merlot import offline.json realtime.json schema.json -o table.yaml
     """
-    import yaml  # with the specification a quarter of a second, which other commands need not wait for
+    # Loading YAML and the specification takes a quarter of a second, for which other commands need not wait.
+    import yaml
 
     from merlot.pinot.configs.documents import convert
     from merlot.spec.manifest import ManifestError, load

@@ -97,7 +97,7 @@ def show_vertical(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> None
 
 
 def printable(value: Any) -> str:
-    """Return `cell` with line breaks and control characters escaped: data must not control the terminal."""
+    """Return `cell(value)` with line breaks and control characters escaped: data must not control the terminal."""
     text = cell(value)
     if text.isprintable():
         return text

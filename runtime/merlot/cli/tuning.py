@@ -23,8 +23,8 @@ def _variable(flag: str) -> str:
 
 
 def _option(flag: str, text: str, *, least: int = 1, default: str | bool = True) -> Any:
-    """Return an option with a number. default: text to show if the value says too little, as one that depends on the
-    machine."""
+    """Return an option with a number. default: text to show if the value says too little, such as a value that depends
+    on the machine."""
     return typer.Option(flag, envvar=_variable(flag), min=least, help=text, show_default=default, rich_help_panel=PANEL)
 
 

@@ -20,6 +20,6 @@ class ClusterAccess:
     stores: AllowedStores
     clock: Clock
     publish: Callable[[str, PublishRequest], PublishResult]
-    """Makes segments of a table visible if they are its own and fit it."""
+    """Function that makes segments of a table visible if they are its own and fit it."""
     view_of: Callable[[str], TableView]
-    """Reads a table's current view."""
+    """Function that reads a table's current view."""

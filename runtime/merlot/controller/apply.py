@@ -30,7 +30,7 @@ from merlot.spec.upserting import MERGER_GROUP, UpsertSpec
 
 
 class ApplyError(InvalidInputError):
-    """Raised if documents cannot be applied. None was."""
+    """Raised if documents cannot be applied; none of them has been."""
 
     def __init__(self, problems: Sequence[ManifestProblem]) -> None:
         super().__init__("; ".join(str(problem) for problem in problems))

@@ -393,8 +393,8 @@ class ControllerLoop:
             )
 
     def _clean_instances(self, cluster: _Cluster) -> None:
-        """Remove marks of servers that neither live nor have segments, and echoes of brokers missing at two looks in a
-        row."""
+        """Remove marks of instances that neither live nor have segments, and echoes of brokers that are missing at two
+        looks in a row."""
         views = [table.view for table in self._tables.values() if table.view is not None]
         assigned = {server for view in views for servers in view.assignment.values() for server in servers}
         live = live_instances(self._metastore).keys()
@@ -406,8 +406,8 @@ class ControllerLoop:
         self._silent_brokers = silent
 
     def _clean_table(self, name: TableName, record: TableRecord, live: Mapping[InstanceId, InstanceRecord]) -> None:
-        """Remove buckets that no root names, reports of servers that neither live nor have segments, and replaced
-        segments."""
+        """Remove buckets that no root names, and reports of servers that neither live nor have segments; then let the
+        cleaner clean the table."""
         assert self._lease is not None
         if find_lost(self._metastore, name) is not None or not self._catalogs.may_sweep(name):
             return

@@ -59,7 +59,7 @@ class _RecoveryTarget:
 
 
 class Recovery:
-    """Recovers tables of one cluster."""
+    """Recovery of the tables of one cluster."""
 
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access

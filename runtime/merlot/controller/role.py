@@ -48,8 +48,8 @@ class ControllerConfig:
 
 
 class ControllerRole:
-    """Starts and stops a controller on one event loop. An embedded node serves `routes` and calls `start` with its
-    port.
+    """Controller that is started and stopped on one event loop. An embedded node serves `routes` and calls `start` with
+    its port.
 
     `files` is the cluster's deep store; without it files are never deleted. `open_store` opens deep stores that tables
     name, as far as `places` allows."""

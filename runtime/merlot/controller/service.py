@@ -58,7 +58,7 @@ class ControllerService:
         self.merges = MergeService(metastore, self._clock, self.view)
         """MergeRollupTasks and UpsertConfigs."""
         self.status_extras: Callable[[], Mapping[str, Json]] = self.merges.status
-        """Returns members that others add to the cluster's status."""
+        """Function that returns members that others add to the cluster's status."""
         self._status = StatusSource(metastore, self._places.stores, self._extras)
         self.streams = StreamService(metastore, self._clock, self.view)
         self.reading = PinotReads(metastore, self.view)
@@ -157,7 +157,7 @@ class ControllerService:
 
     @property
     def lineage_source(self) -> tuple[Metastore, WriteContext]:
-        """Return what replacements are read from and written with."""
+        """Return the metastore and the write context of replacements."""
         return self._metastore, WriteContext(clock=self._clock)
 
     def segments(self, name: str, *, only_visible: bool = False) -> list[Json]:
@@ -273,7 +273,7 @@ class ControllerService:
             self.pinot_writes.delete_schema(raw_name(name))
 
     def view(self, name: str) -> TableView:
-        """Return the table's current view. What has not changed since the last call is not read again."""
+        """Return the table's current view. Buckets that have not changed since the last call are not read again."""
         table = offline(raw_name(name))
         with self._lock:
             previous = self._views.get(table)

@@ -34,7 +34,7 @@ class Uploads:
     def __init__(self, access: ClusterAccess) -> None:
         self._access = access
         self.take: TakeSegment | None = None
-        """Set by the program that starts the process; None if it cannot take segments."""
+        """Function that takes a file, set by the program that starts the process; None if it cannot take segments."""
 
     def upload(self, name: str, content: memoryview, *, may_replace: bool) -> str:
         """Publish a segment of a table's batches, in place of an existing one of its name; return its name.

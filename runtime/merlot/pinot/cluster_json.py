@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 
 def table_config(record: TableRecord, spec: TableSpec) -> Json:
-    """Return Pinot's TableConfig under its type: `/tables/{t}`."""
+    """Return the answer of `/tables/{t}`: Pinot's table configs, by table type."""
     segments: Json = {
         "schemaName": record.manifest["metadata"]["name"],
         "replication": str(spec.replication),
@@ -46,8 +46,8 @@ def table_config(record: TableRecord, spec: TableSpec) -> Json:
 
 
 def size(name: str, view: TableView, spec: TableSpec) -> Json:
-    """Return the answer of `/tables/{t}/size`, with null for a table of the two that there is not. Every server holds
-    the same bytes, so Pinot's "reported per replica" is one copy."""
+    """Return the answer of `/tables/{t}/size`, with null for the OFFLINE or REALTIME table if there is none. Every
+    server holds the same bytes, so Pinot's "reported per replica" is one copy."""
     sizes = {half: _half_size(view, half) for half in all_table_types(view, spec)}
     total = sum(of_half["reportedSizeInBytes"] for of_half in sizes.values())
     return {

@@ -1,7 +1,7 @@
 """Convert a spec's indexes, routing, limits, streams and upserts to members of Pinot's table config: the reverse of
-`pinot_import`. Pure.
+`pinot.configs`. Pure.
 
-The result has a member for everything that a Pinot config can express. So a client that removes a member from the
+The result has these settings as Pinot writes them. So a client that removes a member from the
 answer and writes it back removes that setting from the table.
 """
 

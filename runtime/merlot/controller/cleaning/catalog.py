@@ -1,6 +1,7 @@
-"""A table's catalog: how it is made from a view, and how it is brought up to date from one view to the next. Pure.
+"""A table's catalog: how it is made from a view, and how it is brought up to date from one view to the next. Pure,
+except that each whole catalog gets a random edition.
 
-Also decides whether a metastore contradicts a catalog, which means that it has lost something.
+The module also decides whether a metastore contradicts a catalog, which means that it has lost something.
 """
 
 from __future__ import annotations
@@ -71,8 +72,8 @@ def changes_of(
 def changes_between(old: TableView, new: TableView) -> Changes | None:
     """Return the changes that lead from the catalog of one view to the catalog of another.
 
-    None if changes of single records are not enough: a replacement shows and hides segments, and changes the origins of
-    others."""
+    Return None if changes of single records are not enough: a replacement shows and hides segments, and changes the
+    origins of others."""
     if old.lineage != new.lineage or old.root.num_buckets != new.root.num_buckets:
         return None
     differ = diff(old, new)
@@ -84,8 +85,8 @@ def changes_between(old: TableView, new: TableView) -> Changes | None:
 
 
 def are_few(changes: Changes, view: TableView, always_few: int = FEW) -> bool:
-    """Return True if the changes are to be written rather than the whole catalog, as up to `always_few` are. At this
-    limit both cost the same in the long run."""
+    """Return True if the changes are to be written rather than the whole catalog. Up to `always_few` changes always
+    are. Beyond the other limit, writing changes costs more than the whole catalog in the long run."""
     return len(changes) <= max(always_few, math.isqrt(2 * len(view.segments)))
 
 
@@ -111,7 +112,7 @@ def _sorted_out(records: Collection[SegmentRecord]) -> dict[str, tuple[SegmentRe
 
 
 def _with_origins(view: TableView) -> list[SegmentRecord]:
-    """Return the visible records with their origins. A batch that runs again must not add its rows twice."""
+    """Return the visible records with their origins, which keep a batch that runs again from adding its rows twice."""
     by_name = dict(view.segments)
     concerned: dict[str, set[str]] = defaultdict(set)
     for record in by_name.values():

@@ -45,7 +45,7 @@ class CleaningConfig:
 
 
 class TableCleaner:
-    """Cleans tables one by one; remembers when each is next searched for orphans."""
+    """Cleaner of tables, one by one. It remembers when each is next searched for orphans."""
 
     def __init__(
         self,

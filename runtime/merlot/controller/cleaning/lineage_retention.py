@@ -28,9 +28,9 @@ from merlot.metastore.protocol import Check, Metastore
 _LOG = logging.getLogger(__name__)
 
 SKEW_MS = 60_000
-"""Difference of two clocks that are right."""
+"""Greatest difference between two clocks that are right."""
 MAX_SEGMENTS = 10_000
-"""Most records that one write removes: their files have to fit a transaction."""
+"""Number of records after which a write removes no further entry: the list of their files has to fit a transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,7 @@ def collect_orphans(
     rarely."""
     store = declared_store(metastore, table)
     files = open_files(store)
-    # Files are listed first: a file that is published meanwhile was uploaded before, or is not in the list.
+    # Files are listed before names are read: a listed file that is published meanwhile is among the names.
     present = [*files.list(table)]
     for folder in (SHUFFLE_FOLDER, SNAPSHOT_FOLDER):
         present += files.list_below(table, folder)

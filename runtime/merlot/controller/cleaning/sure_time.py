@@ -53,7 +53,7 @@ class SureClock:
         self._lease: Lease | None = None
 
     def lead(self, lease: Lease) -> None:
-        """Go on with the mark of the last leader, once a lease. Raise ConflictError if another one leads by now.
+        """Go on with the mark of the last leader, once per lease. Raise ConflictError if another controller leads.
 
         Leases are compared whole, since a lease in a metastore that was emptied may have the same fence."""
         if lease == self._lease:
@@ -83,10 +83,10 @@ class SureClock:
         return min(self.now_ms(), self._clock.now_ms())
 
     def begin_pass(self, fence: Check) -> int:
-        """Store the mark; return when the pass before this one began, 0 if there was none. What was not there then is
+        """Store the mark; return when the previous pass began, 0 if there was none. Anything that did not exist then is
         younger.
 
-        Raise ConflictError if another one leads."""
+        Raise ConflictError if another controller leads."""
         before, self._pass_ms = self._pass_ms, self.now_ms()
         self._keep(fence)
         return before

@@ -134,7 +134,7 @@ def empty_trash(
 ) -> int:
     """Delete what has been in the trash for `grace_ms`; return the number of files deleted.
 
-    cleaner: a name that only this process uses; it pardons what it condemned itself."""
+    cleaner: a name that only this process uses. Files that are still condemned under it are pardoned first."""
     by = by or Pass(sure=clock)
     sure, last_pass_ms = by.sure, by.last_pass_ms
     oldest_ms = sure.now_ms() - grace_ms

@@ -40,10 +40,10 @@ class CompactionSituation:
     busy: Collection[str] = ()
     """Keys of the segments of tasks that wait or run."""
     by_rows: Mapping[int, int]
-    """First segment, by partition, that servers still answer from the rows that they consumed.
+    """Sequence of the first segment, by partition, that servers still answer from the rows that they consumed.
 
-    Its record stays as it is, and so do all behind it. A server that answers from rows does not have the new file, so
-    nobody could answer for it."""
+    Its record stays as it is, and so do the records of all segments behind it. A server that answers from rows does not
+    have the new file, so nobody could answer for it."""
     num_running: int = 0
     """Number of tasks that wait or run."""
     now_ms: int

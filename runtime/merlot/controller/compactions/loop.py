@@ -37,8 +37,8 @@ LOOK_S: Final = 1.0
 
 
 class CompactionLoop:
-    """Makes the tasks. `fence` returns None unless this controller leads; the loop's writes depend on the check that it
-    returns."""
+    """Loop that makes the tasks. `fence` returns None unless this controller leads; the loop's writes depend on the
+    check that it returns."""
 
     def __init__(self, metastore: Metastore, clock: Clock, fence: Callable[[], Check | None]) -> None:
         self._metastore = metastore

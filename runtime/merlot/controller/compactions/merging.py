@@ -1,4 +1,4 @@
-"""Choice of small segments of an upsert table to merge: a pure function of facts and a clock.
+"""Choice of small segments of an upsert table to merge: a pure function.
 
 A run of sealed segments that follow each other in a partition becomes one segment, in the place of the last of them. No
 segment has more than half of its run's docs. So a row is rewritten when as many docs have arrived as there were before,

@@ -60,7 +60,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PUBLISH_LIMIT = BodyLimit(256 << 20, timeout_s=600.0)
 """Limit for 100,000 records with many columns."""
 UPLOAD_LIMIT = BodyLimit(64 << 20, timeout_s=600.0)
-"""Limit of uploads. A controller holds two such bodies at a time, within half a gigabyte."""
+"""Limit of uploads. A controller handles two such bodies at a time, and holds half a gigabyte of bodies at most."""
 LIMITS = {
     "/segments": UPLOAD_LIMIT,
     "/v2/segments": UPLOAD_LIMIT,

@@ -132,7 +132,7 @@ class _LineageApi:
                 entry = await asyncio.to_thread(self._end, table, _entry_id(request), ending)
                 return json_answer(_to_json(entry))
             except UnavailableError:
-                # Polled rather than waited for in a thread: a thread per request would leave none for other requests.
+                # This polls rather than waits in a thread: a thread per request would leave none for other requests.
                 if time.monotonic() + pause_s > deadline:
                     raise
                 await asyncio.sleep(pause_s)

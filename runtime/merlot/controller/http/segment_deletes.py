@@ -109,7 +109,7 @@ class _Deletes:
 
 
 def _listed(names: Sequence[str], half: str | None) -> Choose:
-    """Choose the segments of a list. If a half is given, all of them have to be in it."""
+    """Return a function that chooses the segments of a list. If a half is given, all of them have to be in it."""
     if not names:
         raise InvalidInputError("no segments are named")
 

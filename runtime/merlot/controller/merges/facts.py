@@ -129,8 +129,8 @@ class RollupFacts:
 
     @property
     def room(self) -> int:
-        """Return how many merges may be queued before the table keeps the most replacements that it can, each for
-        hours."""
+        """Return how many merges may be queued until the table has as many replacements as it can keep; each is kept
+        for hours."""
         assert self.view is not None
         entries = {*self.view.lineage, *(task.config.entry for task in self.tasks if task.is_unfinished)}
         return max(0, MAX_ENTRIES - RESERVED_ENTRIES - len(entries))
@@ -168,8 +168,8 @@ class RollupFacts:
 
 
 class RollupReader:
-    """Reads facts, and remembers the last decisions. `view` returns views that the caller keeps; without it they are
-    loaded."""
+    """Reader of facts that remembers the last decisions. `view` returns views that the caller keeps; without it they
+    are loaded."""
 
     def __init__(self, metastore: Metastore, clock: Clock, view: View | None = None) -> None:
         self._metastore = metastore

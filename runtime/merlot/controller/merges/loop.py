@@ -164,7 +164,7 @@ class MergeLoop:
 
     def _run_of(self, facts: RollupFacts) -> _ScheduledRun:
         """Return the task's run, begun anew if its manifest changed. A period's first run is at once, cron's at its
-        next time."""
+        first time after the last run and the last change of the manifest."""
         run = self._runs.get(facts.name)
         if run is None or run.revision != facts.record.revision:
             run = self._runs[facts.name] = _ScheduledRun(facts.record.revision, self._first_ms(facts))

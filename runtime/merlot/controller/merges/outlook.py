@@ -10,7 +10,7 @@ from merlot.spec.tasks import MergeLevel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelOutlook:
-    """How far a level is."""
+    """Progress of a level."""
 
     level: MergeLevel
     watermark_ms: int | None = None
@@ -31,7 +31,7 @@ class LevelOutlook:
 
 
 def joined_outlook(parts: Sequence[LevelOutlook]) -> LevelOutlook:
-    """Join the outlooks of a table's parts. The watermark and the delay are of the part that is farthest behind."""
+    """Join the outlooks of a table's parts. The watermark is the earliest of theirs, the delay the greatest."""
     watermarks = [part.watermark_ms for part in parts if part.watermark_ms is not None]
     return LevelOutlook(
         level=parts[0].level,

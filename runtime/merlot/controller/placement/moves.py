@@ -12,7 +12,7 @@ from merlot.spec.table import TableSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """Input of a decision. `loaded`: keys (`name@crc`) that servers report; None if nobody has looked yet."""
+    """Input of a decision. `loaded`: keys (`name@crc`) that servers report; None while reports are not read."""
 
     spec: TableSpec
     servers: Servers

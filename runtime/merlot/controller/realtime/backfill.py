@@ -28,7 +28,7 @@ STALE_MS: Final = 15_000
 SETTLED_MS: Final = 2_000
 """Time after which servers' reports of the stream's end include everything that was produced before."""
 KEY_BYTES: Final = 64
-"""Memory that a key may take while an index grows; 38 bytes otherwise."""
+"""Memory that a key may take while an index grows; 38 bytes on average otherwise."""
 MAX_NAMED: Final = 5
 
 

@@ -20,7 +20,8 @@ Loaded = Mapping[InstanceId, Set[str]]
 
 
 def decide(view: TableView, spec: TableSpec, loaded: Loaded | None, now_ms: int) -> Sequence[Mutation]:
-    """Return the move to write; none if the boundary is right, or has to wait. `loaded`: None if nobody has looked."""
+    """Return the move to write; none if the boundary is right, or has to wait. `loaded`: None while reports are not
+    read."""
     known_ms, target_ms = view.root.time_boundary_ms, _target(view, spec, now_ms)
     if target_ms == known_ms or spec.suspend:
         return []

@@ -147,7 +147,8 @@ def _servers_of(facts: TableFacts, cluster: ClusterFacts) -> list[InstanceId]:
 
 
 def _num_unavailable(facts: TableFacts, cluster: ClusterFacts) -> int:
-    """Return the most segments that a broker misses. If no broker reports, those that no live server has count."""
+    """Return the greatest number of segments that a broker misses; if no broker reports it, the number that no live
+    server has."""
     table = facts.view.table
     echoes = (cluster.echoes.get(broker) for broker in cluster.of_role(Role.BROKER))
     counts = [

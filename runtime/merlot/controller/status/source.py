@@ -60,7 +60,7 @@ class StatusAnswer:
 
 
 class StatusSource:
-    """Follows every table from the first call on. `extras` returns more members of the answer."""
+    """Source that follows every table from the first call on. `extras` returns more members of the answer."""
 
     def __init__(
         self,

@@ -132,7 +132,7 @@ def _step_ms(lag_ms: int) -> int:
 
 
 def _round(number: int) -> int:
-    """Round down to two digits."""
+    """Round down to two significant digits."""
     unit = int(10 ** max(0, len(str(number)) - 2))
     return number // unit * unit
 

@@ -151,6 +151,6 @@ def _backfill(record: BackfillRecord) -> Json:
 
 
 def rounded(number: int) -> int:
-    """Round down to two digits; numbers below 1,000 stay as they are."""
+    """Round down to two significant digits; numbers below 1,000 stay as they are."""
     unit = int(10 ** max(0, len(str(number)) - 2)) if number >= 1000 else 1
     return number // unit * unit

@@ -63,5 +63,5 @@ def _remove(spec: Any, path: str) -> None:
         inner = inner[int(name) if isinstance(inner, list) else name]
     del inner[int(last) if isinstance(inner, list) else last]
     if not inner and len(parents) > 1 and isinstance(inner, list):
-        # An empty list goes too, and with it what must not be without it.
+        # An empty list goes too, and so does the star-tree that must not be without its pairs.
         _remove(spec, ".".join(parents[:-1] if parents[-1] == "functionColumnPairs" else parents))

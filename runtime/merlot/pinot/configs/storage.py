@@ -20,7 +20,7 @@ _CODECS: Final = {"LZ4": "LZ4", "ZSTANDARD": "ZSTD", "PASS_THROUGH": "NONE"}
 
 
 class Indexing:
-    """Indexing settings of columns, collected from both places."""
+    """Indexing settings of columns, collected from tableIndexConfig and fieldConfigList."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[str]] = {}

@@ -78,28 +78,33 @@ async def test_what_is_published_over_http_is_answered_and_survives_a_restart(
     assert await total(session, again) == total_amount([0, 1, 2])
 
 
+@pytest.mark.parametrize("damage", ["manifest of a later version", "no record", "no tree"])
 async def test_a_table_that_cannot_be_read_keeps_no_other_from_being_served(
-    start_node: StartNode, session: aiohttp.ClientSession, tmp_path: Path
+    start_node: StartNode, session: aiohttp.ClientSession, tmp_path: Path, damage: str
 ) -> None:
     node = await start_node()
     await publish(session, node, tmp_path, [0])
     await node.stop()
-    await asyncio.to_thread(put_unreadable_table, tmp_path / "node" / METASTORE_FILE)
+    await asyncio.to_thread(put_unreadable_table, tmp_path / "node" / METASTORE_FILE, damage)
     again = await start_node()
     await until_total(session, again, total_amount([0]))
     assert again.not_ready() == "loading segments of later_OFFLINE"
 
 
-def put_unreadable_table(metastore_file: Path) -> None:
-    """A manifest of a version to come."""
+def put_unreadable_table(metastore_file: Path, damage: str) -> None:
+    """A table whose nodes have something that cannot be read."""
     metastore = SqliteMetastore(metastore_file)
     sample = orders_manifest()
     put_table(metastore, sample.model_copy(update={"metadata": sample.metadata.model_copy(update={"name": "later"})}))
-    config = metastore.get(paths.table_config("later_OFFLINE"))
-    assert config is not None
-    record = json.loads(config.data)
-    record["manifest"]["spec"]["replication"] = "as needed"
-    metastore.put(paths.table_config("later_OFFLINE"), json.dumps(record).encode(), config.version)
+    path = paths.segments_root("later_OFFLINE") if damage == "no tree" else paths.table_config("later_OFFLINE")
+    node = metastore.get(path)
+    assert node is not None
+    text = b"{"
+    if damage == "manifest of a later version":
+        record = json.loads(node.data)
+        record["manifest"]["spec"]["replication"] = "as needed"
+        text = json.dumps(record).encode()
+    metastore.put(path, text, node.version)
     metastore.close()
 
 

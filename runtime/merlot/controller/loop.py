@@ -24,7 +24,7 @@ from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.rebalances import forget_rebalance, rebalances
 from merlot.cluster.instances.reports import remove_report
 from merlot.cluster.losses import find_lost, lost_tables
-from merlot.cluster.manifests.tables import list_tables
+from merlot.cluster.manifests.tables import readable_tables
 from merlot.cluster.records import DrainRecord, InstanceRecord, RebalanceRecord, Role, TableRecord
 from merlot.cluster.segments.transaction import WriteContext, mutate, sweep
 from merlot.cluster.segments.view import TableView
@@ -211,8 +211,8 @@ class ControllerLoop:
         self._catalogs.lead(self._lease)
         now = self._clock.monotonic()
         is_resync = now >= self._next_resync
-        records = list_tables(self._metastore)
-        for name in self._tables.keys() - records.keys():
+        records, unreadable = readable_tables(self._metastore)
+        for name in self._tables.keys() - records.keys() - unreadable:
             self._tables.pop(name).close()
             self._catalogs.forget(name)
         cluster = self._read_cluster()
@@ -227,10 +227,13 @@ class ControllerLoop:
         for name, record in records.items():
             if is_everything or name in dirty or name not in self._tables:
                 self._try(name, partial(self._reconcile, self._table(name), record, cluster))
-        if records:  # an empty metastore may have lost tables that will be applied again
+        if records and not unreadable:  # an empty metastore may have lost tables that will be applied again
             self._catalogs.settle()
         if is_resync:
-            self._clean(records, cluster)
+            if unreadable:
+                _LOG.error("nothing is cleaned while records cannot be read tables=%s", ",".join(sorted(unreadable)))
+            else:
+                self._clean(records, cluster)
             self._next_resync = now + self._config.resync_s
         self._cluster = cluster
         self._forget_silent()

@@ -104,7 +104,7 @@ class ControllerService:
 
     def table_names(self) -> list[str]:
         """Return the raw names of all tables, sorted."""
-        return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
+        return sorted(raw_name(name) for name in tables.table_names(self._metastore))
 
     def table(self, name: str) -> TableRecord:
         """Return a table's record. Raise NotFoundError if there is no such table."""

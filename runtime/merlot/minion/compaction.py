@@ -15,6 +15,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from merlot.clock import Clock
 from merlot.cluster.consuming.answering import by_rows, of_members
 from merlot.cluster.consuming.commits import merge_segments, note_staying, rewrite_segment
@@ -125,8 +127,9 @@ class _Run:
             raise ObsoleteError(f"a segment was replaced or removed meanwhile segment={keys[-1]}")
         docs = self._valid_docs(records)
         self.control.reached("docs told")
-        if not len(docs):
-            return self._remove(records)
+        replaced = _without_docs(records, docs)
+        if len(replaced) >= len(records) - 1:
+            return self._remove(records, replaced, len(docs))
         file = self._maker.make(records, docs)
         self._require_files(records[-1])
         self.control.check()
@@ -136,12 +139,15 @@ class _Run:
         self.control.reached("segment swapped")
         return self._done(file.total_docs, file.size_bytes)
 
-    def _remove(self, records: Sequence[StreamSegmentRecord]) -> EndedTask:
-        """Remove segments all of whose rows were replaced, the last one last: it names the task."""
+    def _remove(
+        self, records: Sequence[StreamSegmentRecord], replaced: Sequence[StreamSegmentRecord], num_docs: int
+    ) -> EndedTask:
+        """Remove the segments all of whose rows were replaced, the last one last: it names the task. One of the
+        segments at most has valid docs, so there is nothing to merge."""
         self._require_files(records[-1])
-        for record in records:
+        for record in replaced:
             self._swap(Rewritten(key=record.key, file=None, now_ms=self.kind.clock.now_ms()))
-        return self._done(0, 0)
+        return self._done(num_docs, sum(record.size_bytes for record in records if record not in replaced))
 
     def _require_files(self, last: StreamSegmentRecord) -> None:
         """Raise UnavailableError if a server still answers by rows that it consumed.
@@ -262,3 +268,9 @@ class _Run:
             control=self.control,
             clock=self.kind.clock,
         )
+
+
+def _without_docs(records: Sequence[StreamSegmentRecord], docs: Longs) -> list[StreamSegmentRecord]:
+    """Return the segments without any of `docs`, which are sorted and numbered through all segments."""
+    ends = np.searchsorted(docs, np.cumsum([record.total_docs for record in records]))
+    return [record for record, count in zip(records, np.diff(ends, prepend=0), strict=True) if not count]

@@ -44,7 +44,7 @@ class PinotReads:
 
     def table_names(self) -> list[str]:
         """Return the raw names of all tables, sorted."""
-        return sorted(raw_name(name) for name in tables.list_tables(self._metastore))
+        return sorted(raw_name(name) for name in tables.table_names(self._metastore))
 
     def typed_names(self) -> list[TableName]:
         """Return the names of all tables' halves, sorted."""

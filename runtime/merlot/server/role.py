@@ -23,9 +23,9 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster import paths
 from merlot.cluster.instances.drains import unmark
 from merlot.cluster.instances.liveness import Registration, register
-from merlot.cluster.manifests.tables import list_tables
+from merlot.cluster.manifests.tables import table_names
 from merlot.cluster.records import InstanceRecord, Role
-from merlot.errors import InvalidInputError, MerlotError, NotFoundError
+from merlot.errors import MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
@@ -207,7 +207,7 @@ class ServerRole:
         changed = self._tables_changed.call
         self._watches.append(await self._in_io(lambda: self._metastore.watch_children(paths.TABLES, changed)))
         self._watches.append(self._metastore.on_session(self._on_session))
-        await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
+        await self._follow_tables(await self._in_io(lambda: table_names(self._metastore)))
         self._behind = {manager.table: manager.missing for manager in self.managers}
         await self._in_io(self._sweep_unknown_tables)
         if warming is not None:
@@ -354,7 +354,7 @@ class ServerRole:
         while True:
             await self._tables_changed.wait()
             try:
-                await self._follow_tables(await self._in_io(lambda: list(list_tables(self._metastore))))
+                await self._follow_tables(await self._in_io(lambda: table_names(self._metastore)))
             except MerlotError as error:
                 _LOG.warning("tables not read, kept as they are cause=%s", error)
                 self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
@@ -372,8 +372,9 @@ class ServerRole:
             await manager.open_local()
         except NotFoundError:
             return  # dropped meanwhile
-        except InvalidInputError as error:
-            # Such as a manifest of another version. The other tables are served; this one's manager goes on trying.
+        except MerlotError as error:
+            # Such as a manifest of another version, or a damaged record. The other tables are served; the manager of
+            # this one goes on trying.
             _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
         self._managers[manager.table] = manager
         self._tasks[manager.table] = asyncio.create_task(manager.run())

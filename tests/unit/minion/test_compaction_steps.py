@@ -302,20 +302,27 @@ def test_a_minion_may_die_at_any_step_of_a_merge(worlds: Callable[[], World]) ->
 
 
 @pytest.mark.parametrize("case", ["no key expires"], indirect=True)
-def test_segments_to_merge_without_a_valid_row_are_removed(worlds: Callable[[], World]) -> None:
+@pytest.mark.parametrize(
+    ("docs", "removed"),
+    [((), [0, 1]), (range(10), [1]), ((3,), [1]), (range(10, 20), [0]), ((12, 17), [0])],
+    ids=["neither has one", "the first is whole", "the first has one", "the last is whole", "the last has two"],
+)
+def test_segments_to_merge_without_a_valid_row_are_removed(
+    worlds: Callable[[], World], docs: Sequence[int], removed: list[int]
+) -> None:
     steps: list[str] = []
     world = worlds()
-    world.task = is_told(world, ())
+    world.task = is_told(world, docs)
     world.run(steps.append)
-    assert steps == ["docs told", "segment swapped", "segment swapped", "docs forgotten"]
-    assert sorted(world.line) == [2, 3]
+    assert steps == ["docs told", *["segment swapped"] * len(removed), "docs forgotten"]
+    remaining = [number for number in range(4) if number not in removed]
+    assert sorted(world.line) == remaining
     for place in range(len(steps)):
         world = worlds()
-        world.task = is_told(world, ())
+        world.task = is_told(world, docs)
         with pytest.raises(ProcessDied):
             world.run(dies_at(place))
-        remaining = [[0, 1, 2, 3], [1, 2, 3], [2, 3], [2, 3]][place]
-        assert sorted(world.line) == remaining
+        assert sorted(world.line) == sorted({*remaining, *removed[place:]})
         # Another task gets the segments that remain.
         with pytest.raises(ObsoleteError) if place else nullcontext():
             world.run(lambda _: None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
 from merlot.cluster import paths
 from merlot.cluster.records import ManifestRecord, TableRecord
-from merlot.errors import ConflictError, NotFoundError
+from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.metastore.protocol import Metastore, Node
 
 _ATTEMPTS = 20
@@ -56,6 +56,25 @@ class Manifests(Generic[RecordT]):
     def all(self, metastore: Metastore) -> Mapping[str, RecordT]:
         """Return all records, by name."""
         return {name: record for name, (record, _) in self.versions(metastore).items()}
+
+    def names(self, metastore: Metastore) -> list[str]:
+        """Return the names of all manifests, also of those whose records cannot be read."""
+        return list(metastore.children(self.root))
+
+    def readable(self, metastore: Metastore) -> tuple[Mapping[str, RecordT], Set[str]]:
+        """Return the records by name, and the names of the records that cannot be read. These manifests exist: treat
+        none of them as deleted."""
+        names = self.names(metastore)
+        nodes = zip(names, metastore.get_many([self.path(name) for name in names]), strict=True)
+        records: dict[str, RecordT] = {}
+        unreadable: set[str] = set()
+        for name, node in nodes:
+            try:
+                if node is not None:
+                    records[name] = self.read(name, node)
+            except CorruptionError:
+                unreadable.add(name)
+        return records, unreadable
 
     def versions(self, metastore: Metastore) -> Mapping[str, tuple[RecordT, int]]:
         """Return all records, by name, with the versions of their nodes, for a Check."""

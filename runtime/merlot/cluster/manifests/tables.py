@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -111,6 +111,18 @@ def confirm_table(metastore: Metastore, table: TableName, fence: Check | None = 
 def list_tables(metastore: Metastore) -> Mapping[TableName, TableRecord]:
     """Return all tables, by name."""
     return {TableName(name): record for name, record in TABLES.all(metastore).items()}
+
+
+def table_names(metastore: Metastore) -> list[TableName]:
+    """Return the names of all tables, also of those whose records cannot be read."""
+    return [TableName(name) for name in TABLES.names(metastore)]
+
+
+def readable_tables(metastore: Metastore) -> tuple[Mapping[TableName, TableRecord], Set[TableName]]:
+    """Return the tables by name, and the names of the tables whose records cannot be read. These tables exist: treat
+    none of them as deleted."""
+    records, unreadable = TABLES.readable(metastore)
+    return {TableName(name): record for name, record in records.items()}, set(map(TableName, unreadable))
 
 
 def find_retained(metastore: Metastore, table: str) -> RetainedRecord | None:

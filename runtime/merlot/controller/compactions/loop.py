@@ -18,7 +18,7 @@ from merlot.cluster.consuming.progress import read_progress
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.losses import lost_tables
-from merlot.cluster.manifests.tables import list_tables, spec_of
+from merlot.cluster.manifests.tables import readable_tables, spec_of
 from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role, TableRecord
 from merlot.cluster.segments.view import TableView, load
@@ -64,14 +64,14 @@ class CompactionLoop:
             _LOG.exception("round of compactions failed by a bug")
 
     def _act(self, fence: Check) -> None:
-        tables = list_tables(self._metastore)
+        tables, unreadable = readable_tables(self._metastore)
         tasks: dict[TableName, list[QueuedTask]] = defaultdict(list)
         for task in queue.list_tasks(self._metastore, UPSERT_COMPACTION).values():
             tasks[task.record.table].append(task)
         self._forget_valid_docs({task.record.id for queued in tasks.values() for task in queued})
-        for table in self._views.keys() - tables.keys():
+        for table in self._views.keys() - tables.keys() - unreadable:
             del self._views[table]
-        for table in {*tables, *tasks}.difference(lost_tables(self._metastore)):
+        for table in {*tables, *tasks}.difference(lost_tables(self._metastore), unreadable):
             try:
                 self._step(table, tables.get(table), tasks[table], fence)
             except MerlotError as error:

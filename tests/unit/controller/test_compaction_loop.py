@@ -94,3 +94,10 @@ def test_segments_are_compacted_though_others_are_sealed_all_the_time(metastore:
     assert load(metastore, TABLE).version > before
     tasks = queue.list_tasks(metastore, UPSERT_COMPACTION).values()
     assert [compaction_config(task.record).segment for task in tasks] == [first]
+    metastore.is_busy = False
+    config = metastore.get(paths.table_config(TABLE))
+    assert config is not None
+    metastore.put(paths.table_config(TABLE), b"{", config.version)
+    loop.round()
+    states = [task.record.state for task in queue.list_tasks(metastore, UPSERT_COMPACTION).values()]
+    assert states == [queue.TaskState.QUEUED], "a table whose record is damaged is left alone"

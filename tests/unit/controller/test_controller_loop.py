@@ -107,6 +107,31 @@ def test_segments_are_assigned_to_live_servers_and_moved_when_one_joins(
     assert loads(load(store, TABLE)) == [3, 3]
 
 
+def test_a_table_whose_record_is_damaged_keeps_its_segments_and_holds_up_no_other(
+    store: SqliteMetastore, loop: ControllerLoop, clock: FakeClock
+) -> None:
+    make_table(store)
+    server(store, 1)
+    loop.round()
+    other = TableName("other_OFFLINE")
+    tables.put_table(store, load_manifest(MANIFEST.replace("REPLICATION", "1").replace("name: t}", "name: other}"))[0])
+    publish(store, other, [segment("s0")])
+    path = paths.table_config(TABLE)
+    node = store.get(path)
+    assert node is not None
+    store.put(path, b"{", node.version)
+    loop.round()
+    assert loads(load(store, other)) == [1]
+    assert loads(load(store, TABLE)) == [6]
+    server(store, 2)
+    clock.advance(3600)
+    loop.round()
+    assert loads(load(store, TABLE)) == [6], "it is left alone"
+    store.put(path, node.data, node.version + 1)
+    loop.round()
+    assert loads(load(store, TABLE)) == [3, 6]
+
+
 def test_a_server_that_restarts_keeps_its_segments_and_one_that_stays_away_loses_them(
     store: SqliteMetastore, loop: ControllerLoop, clock: FakeClock
 ) -> None:

@@ -48,7 +48,7 @@ class MergeColumn:
     every_value_occurs: bool = False
 
     def take(self, rows: Rows | slice) -> "MergeColumn":
-        """Return the rows at these places, in this order."""
+        """Return the rows at these positions, in this order."""
         if isinstance(rows, slice):
             return self if rows == slice(0, self.num_rows) else self._slice(rows.start, rows.stop)
         offsets, flat = self.offsets, self.values if self.ids is None else self.ids

@@ -51,7 +51,7 @@ class MetricAggregation:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """One merge. Its windows are disjoint buckets in order; no output holds rows of two."""
+    """Plan of one merge. Its windows are disjoint buckets in order; no output holds rows of two buckets."""
 
     table: str
     """Raw table name."""
@@ -75,7 +75,7 @@ class MergePlan:
     creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
 
     def time_field(self) -> FieldSpec:
-        """Time column; raises InvalidInputError if the table has none."""
+        """Return the time column; raise InvalidInputError if the table has none."""
         field = None if self.time_column is None else self.schema.field(self.time_column)
         if field is None or field.time_format is None:
             raise InvalidInputError(f"a merge by time needs a time column table={self.table}")

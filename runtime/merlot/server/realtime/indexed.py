@@ -50,7 +50,7 @@ class IndexDeps:
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
     """Hold a sealed segment, `name@crc`, while it is read; None if it is not loaded. Blocks."""
     scan_s_of: Callable[[StreamSegmentRecord], float]
-    """Return the seconds in which all keys are scanned for expired ones, where the settings say so."""
+    """Return the seconds in which a scan for expired keys comes through all keys, where the settings say so."""
     misplaced: Callable[[pa.Table], int]
     """Count the rows of a batch that belong to another partition, by what the table declares."""
     clock: Clock
@@ -84,7 +84,8 @@ class IndexedRows:
         self.kept_in: SnapshotStore | None = None
         """Store of snapshots by these settings; None if they want no snapshots."""
         self._changed_at: int | None = None
-        """Segment whose settings differ from those before it, while it has no row: it may come to nothing."""
+        """Sequence of a segment whose settings differ from the previous segment's, while it has no row: it may be given
+        up."""
         self._next_number = 0
         self._point: tuple[Records, int] = ({}, -1)
 
@@ -203,7 +204,7 @@ class IndexedRows:
         self._note_settings(record)
 
     def follow_rules(self, sequence: int) -> None:
-        """Decide by the settings of a segment from here on, in case they have changed since the one before."""
+        """Decide by the settings of a segment from here on, in case they have changed since the segment before."""
         records = self.records
         if sequence not in records:
             return
@@ -238,8 +239,8 @@ class IndexedRows:
         return self._changed_at is not None and self._changed_at not in self.records
 
     def is_to_recover(self) -> bool:
-        """Return True if stored rows have to be decided anew, with all keys. What is shown until then is as it was
-        meant."""
+        """Return True if stored rows have to be decided anew, with all keys. Until then, readers see them as the former
+        settings decided."""
         records, point = self.records, self.recovered_from()
         return any(
             recovery.decided_by(records, sequence, point) != self.decided_by.get(sequence)
@@ -275,7 +276,7 @@ class IndexedRows:
         return sequence >= self.recovered_from() and record.upsert != self.decided_by[sequence]
 
     def _carried(self, tail: LogPart | None) -> int:
-        """Count the docs that were told as those of the part before."""
+        """Count the docs of a new tail, which the index has as docs of the part before it."""
         is_new = tail is not None and tail.sequence not in self.num_docs
         return stored(tail) if is_new and tail is not None and tail.rows is not None else 0
 

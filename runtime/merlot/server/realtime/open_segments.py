@@ -1,4 +1,4 @@
-"""The partition's log as it grows: the segment that is worked on, with its tail, and those before it.
+"""The partition's log as it grows: the segment that is worked on, with its tail, and the segments before it.
 
 The consuming thread alone changes it. Readers take `log`, which is immutable; the row listener hears of each change
 first. Rows behind an agreed end go into a part of their own as soon as the end is known, so that little is copied. That

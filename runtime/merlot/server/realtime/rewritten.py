@@ -105,11 +105,11 @@ class ReplacedFile:
     """Sequence of the segment that has the new file; another segment's if segments were merged."""
     num_docs: int
     docs: Longs
-    """Doc of this file for each doc of the new file; -1 for a doc that is not valid."""
+    """Doc of this file for each doc of the new file; -1 for a doc that is not valid, or came from another file."""
 
     def behind(self, sequence: int, docs: Longs) -> ReplacedFile:
         """Return the same, now that yet another file is in its place. `docs`: for each doc of that file, its doc in the
-        one before, or -1."""
+        file before it, or -1."""
         return ReplacedFile(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
 
     def words(self, newer: Words | None) -> Words:

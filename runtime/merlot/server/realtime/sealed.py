@@ -64,7 +64,7 @@ class SealedRows:
 
     def add(self, before: int | None) -> bool:
         """Tell the index of every sealed doc before a segment that it was not told of; return False if a segment is not
-        here."""
+        here, or if there is no segment."""
         rows = self._rows
         if rows.index is None:
             self._recover(before)

@@ -1,9 +1,9 @@
 """Indexes and star-trees that a table was given after its segments were built, made while queries go on.
 
 One task per table looks for segments that lack something, and has sidecars made of them on a thread that all tables of
-the server share; after each piece of work it rests as long as it worked. A segment is handed out with its sidecar once
-that is complete and was read back; until then, and whenever that fails, it is handed out without. Sidecars that are no
-longer asked for are deleted.
+the server share; after each piece of work it rests as long as it worked, up to `MOST_REST_S`. A segment is handed out
+with its sidecar once that is complete and was read back; until then, and whenever that fails, it is handed out without.
+Sidecars that are no longer asked for are deleted.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class TableIndexer:
             await self._rest(started)
             if self._indexing is not indexing:
                 raise SidecarSupersededError(f"indexes are asked for anew table={self._table}")
-            # One object for the many segments that need the same.
+            # One object for the many segments that need the same plan.
             self._sidecars.update((key, _SidecarRevision(self._plans.setdefault(plan, plan))) for key, plan in plans)
 
     def _is_done(self, key: str, sidecar: _SidecarRevision) -> bool:

@@ -24,7 +24,8 @@ from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 _LOG = logging.getLogger(__name__)
 
 Bring = Callable[[SegmentRecord], tuple[ImmutableSegment, LoadSource] | None]
-"""Load a segment, in a thread; None where there is none. Raises MerlotError."""
+"""Load a segment, in a thread; None if the function reads only the local disk, and no sound file is there. Raises
+MerlotError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Write a table's report whenever it has to change, and wake those who wait for it.
 
-One task per table, on the event loop. The table data manager says what to report; whatever it serves is served before
-it is reported, so that brokers never ask too early.
+One task per table runs on the event loop. The table data manager says what to report; whatever it serves is served
+before it is reported, so that brokers never ask too early.
 """
 
 from __future__ import annotations

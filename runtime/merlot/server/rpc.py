@@ -257,8 +257,8 @@ def _is_short(request: ServerRequest) -> bool:
 
 
 def _light_work(prepared: _Prepared, acquired: Acquired, state: ServedTableState) -> PrunedSegments | None:
-    """Return the segments to read on the event loop. None unless they are all here and few, their columns were read
-    before, and the schema is the broker's."""
+    """Return the segments to read on the event loop. None unless few are left to read of those that are here, their
+    columns were read before, and the schema is the broker's."""
     if not (acquired.segments or acquired.rows) or not prepared.fits(state):
         return None
     # Reading so few docs costs less than pruning their segments by statistics; and sets of segments that are always

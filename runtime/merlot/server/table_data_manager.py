@@ -169,7 +169,7 @@ class TableDataManager:
         return self._state
 
     async def open_local(self) -> None:
-        """Serve every assigned segment whose file is on disk, delete other files, and report. Before the first run."""
+        """Serve every assigned segment whose file is on disk, delete other files, and report. Called before `run`."""
         state = await self.refresh()
         assigned = state.assigned
         self._indexer.follow(state.spec.indexing, state.revision)
@@ -491,7 +491,7 @@ class TableDataManager:
         return None if segment is None else segment.sidecar_path
 
     def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment], sidecars: Iterable[Path]) -> None:
-        """Delete files. Queries that still run may not have opened theirs yet, so they are prepared first."""
+        """Delete files. Queries that still run may not have opened these segments yet, so they are prepared first."""
         for segment in read:
             with contextlib.suppress(MerlotError):
                 segment.prepare()

@@ -1,8 +1,8 @@
 """Upsert table of batches on one server: brings each partition to the edition that the table consists of.
 
-On the event loop, except for what a thread computes. A partition moves on once every segment of its next edition is
-loaded; until then, and while its index is built, the editions before it answer. Brokers change from one edition to the
-next when some server reports it (`answerable`).
+Runs on the event loop, except for what a thread computes. A partition moves on once every segment of its next edition
+is loaded; until then, and while its index is built, the editions before it answer. Brokers change from one edition to
+the next when some server reports it (`answerable`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 LINGER_S: Final = 360.0
-"""Seconds for which an edition still answers after the next one came: longer than brokers wait for segments that have
-to change together (`broker.routing.atomic_swaps`)."""
+"""Seconds for which an edition still answers after the next edition came: longer than brokers wait for segments that
+have to change together (`broker.routing.atomic_swaps`)."""
 MAX_EDITIONS: Final = 64
 """Most editions of a partition that are kept."""
 REPORT_S: Final = 5.0

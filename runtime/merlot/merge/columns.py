@@ -43,7 +43,7 @@ class MergeColumn:
     ids: Array | None = None
     """Dictionary ids of dtype `id_dtype(len(values))`."""
     offsets: NDArray[np.int64] | None = None
-    """Start of each row's elements, if the column is multi-value."""
+    """Start of each row's elements, and the end of the last row's, if the column is multi-value."""
     nulls: NDArray[np.bool_] | None = None
     every_value_occurs: bool = False
 

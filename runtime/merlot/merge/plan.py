@@ -27,9 +27,9 @@ class MergeMode(StrEnum):
     CONCAT = "concat"
     """Merge type whose rows all stay."""
     ROLLUP = "rollup"
-    """Merge type in which rows that agree in everything but metrics become one."""
+    """Merge type in which rows that agree in everything but metrics become one row."""
     DEDUP = "dedup"
-    """Merge type in which rows that agree in all columns become one."""
+    """Merge type in which rows that agree in all columns become one row."""
 
 
 class MergePhase(StrEnum):
@@ -99,7 +99,8 @@ class MergePlan:
         return self.merge_type is MergeMode.ROLLUP and field.role is FieldRole.METRIC
 
     def key_fields(self) -> tuple[FieldSpec, ...]:
-        """Return the columns in which rows must agree to become one: sorted columns first, then the others by name."""
+        """Return the columns in which rows must agree to become one row: sorted columns first, then the others by
+        name."""
         position = {name: place for place, name in enumerate(self.indexing.sorted_columns)}
         keys = [field for field in self.schema.fields if not self.folds(field)]
         return tuple(sorted(keys, key=lambda field: (position.get(field.name, len(position)), field.name)))

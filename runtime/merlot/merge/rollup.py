@@ -1,4 +1,4 @@
-"""Merge rows that agree in their key columns into one: rollup folds their metrics, dedup keeps the first row.
+"""Merge rows that agree in their key columns into one row: rollup folds their metrics, dedup keeps the first row.
 
 If the rows do not fit into memory, the merge goes in steps: each run of input rows is folded into a small segment on
 disk, with metrics wide enough for any part of a sum. Then these segments are folded together. If they are still too

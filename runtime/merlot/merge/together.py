@@ -95,7 +95,7 @@ that is added to each."""
 
 
 def _parts(stored: _Stored, choose: _Choose) -> _Buffers | None:
-    """Lay the chosen buffers side by side; None if one is compressed."""
+    """Lay the chosen buffers side by side; None if a buffer is compressed."""
     views, places, size = [], [], 0
     for column, file in zip(stored.columns, stored.files, strict=True):
         ref, width, base = choose(column)
@@ -254,7 +254,7 @@ def _plain(field: FieldSpec, stored: _Stored) -> MergeColumn | None:
 
 
 def _nulls(stored: _Stored) -> NDArray[np.bool_] | None:
-    """Mark the rows that are null, with no elements if none is; None if their numbers are not those of the footers."""
+    """Mark the rows that are null, with no elements if no row is; None if their counts differ from the footers'."""
     counts = [column.num_nulls for column in stored.columns]
     if not any(counts):
         return np.zeros(0, np.bool_)

@@ -42,7 +42,7 @@ T = TypeVar("T")
 PLANNED_AT_A_TIME: Final = 64
 """Segments whose footers are read in one turn of the thread."""
 RECHECK_S: Final = 60.0
-"""Seconds until segments are checked again, for those whose sidecar turned out to be gone."""
+"""Seconds until segments are checked again, in case a sidecar turned out to be gone."""
 MOST_REST_S: Final = 1.0
 """Longest rest. A turn is followed by a rest as long as itself: queries come first where the processor is busy. A lower
 priority of the thread would delay them instead: it keeps the interpreter's lock while it waits for the processor."""
@@ -156,7 +156,7 @@ class TableIndexer:
         return [path for segment in self._segments.segments.values() if (path := segment.sidecar_path) is not None]
 
     async def check(self, key: str) -> None:
-        """Read every byte of a segment's sidecar; a damaged one is removed and made again."""
+        """Read every byte of a segment's sidecar; a damaged sidecar is removed and made again."""
         segment = self._segments.get(key)
         path = None if segment is None else segment.sidecar_path
         if segment is None or path is None:

@@ -1,7 +1,7 @@
 """Load the segments of one table: a queue that a few threads drain. The event loop takes their outcomes together.
 
-A task and four changes of thread per segment would cost more than reading a small one. A thread takes one segment after
-the other, and calls the loop once until the loop has taken all outcomes. Everything but `_work` runs on the event
+A task and four changes of thread per segment would cost more than reading a small segment. A thread takes one segment
+after the other, and calls the loop once until the loop has taken all outcomes. Everything but `_work` runs on the event
 loop.
 """
 

@@ -163,7 +163,7 @@ class TableReporter:
     async def write(self) -> bool:
         """Write the report; return True if it has changed."""
         async with self._writing:
-            # The state is read under the lock: of two reports, the one written last is the newer one.
+            # The state is read under the lock: of two reports, the report written last is the newer.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
             started, as_of = time.thread_time(), self._clock.monotonic()
             standing = self._standing()

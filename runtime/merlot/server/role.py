@@ -176,7 +176,8 @@ class ServerRole:
         away.
 
         Queries come as soon as it is registered, for whatever it reports. What is assigned to it later takes nothing
-        from what it serves: if a server were not ready at every load, it would look like one that can be spared."""
+        from what it serves: if a server were not ready at every load, it would look like a server that can be
+        spared."""
         if self._is_draining:
             return "draining"
         if self._registration is None:

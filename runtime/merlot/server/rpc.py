@@ -306,7 +306,7 @@ def _has_lost(acquired: Acquired, faults: int) -> bool:
 
 def _prepare(query: bytes, where: bytes) -> _Prepared:
     """Prepare a query. A tree takes some twenty times the bytes of its text: many short plans are cached, few long
-    ones, and no huge ones."""
+    plans, and no huge plans."""
     size = len(query) + len(where)
     check_length(size)
     if size <= INLINE_QUERY_BYTES:

@@ -100,7 +100,7 @@ class KafkaStream:
         self._refusals = _Refusals()
 
     def identity(self) -> str:
-        """Return the topic's id, once the brokers have told it; brokers before 2.8 have none."""
+        """Return the topic's id, once the brokers have sent it; brokers before 2.8 have none."""
         self._same.look()
         return self._same.identity
 

@@ -60,7 +60,7 @@ class Messages:
     """One poll of one partition, as columns of equal length."""
 
     values: pa.LargeBinaryArray
-    """Payloads; null for a message without one, which in Kafka deletes its key."""
+    """Payloads; null for a message without payload, which in Kafka deletes its key."""
     offsets: npt.NDArray[np.int64]
     """Offsets of the messages, increasing."""
     timestamps_ms: npt.NDArray[np.int64]

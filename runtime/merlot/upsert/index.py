@@ -250,8 +250,8 @@ class KeyIndex:
             shard.prune(alive_from, deleted_from)
 
     def rotate(self, alive_from: int, deleted_from: int) -> None:
-        """Drop the older tables and make the younger ones older. Keys of the older tables that are alive, because their
-        values are ahead of all others, move to the younger tables."""
+        """Drop the older tables and make the younger tables older. Keys of the older tables that are alive, because
+        their values are ahead of all others, move to the younger tables."""
         assert self._old is not None
         self.prune(alive_from, deleted_from, slice(SHARDS, None))
         self._join()

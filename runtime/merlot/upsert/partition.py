@@ -118,7 +118,7 @@ class PartitionUpserts:
         return self._index.nbytes + self._docs.nbytes
 
     def add(self, rows: pa.Table, segment: int, first_doc: int) -> BatchVerdict:
-        """Decide rows that arrive. Those that stay become docs of `segment` from `first_doc` on."""
+        """Decide rows that arrive. Rows that stay become docs of `segment` from `first_doc` on."""
         if self._rules.mode is UpsertMode.DEDUP:
             return self._keep_first(rows, segment, first_doc)
         return self._decide(rows, segment, first_doc, self._rules)
@@ -138,9 +138,9 @@ class PartitionUpserts:
         self._pending.clear()
 
     def cut_at(self, segment: int, num_docs: int) -> tuple[ValidDocsView, Watermark] | None:
-        """Return the valid docs of all segments and the watermark as of when `segment`, the present one, had `num_docs`
-        docs; everything added is published. None if the rows since then are not all remembered; mode DEDUP remembers
-        none."""
+        """Return the valid docs of all segments and the watermark as of when `segment`, the present segment, had
+        `num_docs` docs; everything added is published. None if the rows since then are not all remembered; mode DEDUP
+        remembers none."""
         present = self._num_docs.get(segment, 0)
         if present <= num_docs:
             return (self.cut, self._mark) if present == num_docs else None

@@ -60,7 +60,7 @@ class PartitionIndex:
     def bring(self, key: str, segments: Mapping[str, Segment], keys: tuple[str, ...], rules: Rules) -> EditionView:
         """Bring the index to the edition `key`, whose segments in order are `keys`.
 
-        segments: at least the `unread` ones. Raises MerlotError if they cannot be read: the index is empty then."""
+        segments: at least the `unread` segments. Raises MerlotError if they cannot be read: the index is empty then."""
         if not self._goes_on(keys, rules):
             self.forget()
         if self._index is None:

@@ -135,7 +135,7 @@ class BatchUpserts:
         return [*keys, *(view.key for view in whole)]
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the segments of the editions that answer while the next ones are built."""
+        """Return the segments of the editions that answer while the next editions are built."""
         self._look_at(view)
         behind = (
             partition
@@ -316,7 +316,7 @@ class BatchUpserts:
         )
 
     def _state(self, edition: Edition, partition: _Partition | None) -> dict[str, Any]:
-        """Return the edition that answers, and what the next one waits for."""
+        """Return the edition that answers, and the segment or settings that the next edition waits for."""
         missing = next((key for key in edition.keys if key not in self._deps.segments), "")
         return {
             "is_built": self._is_current(edition.name),

@@ -122,7 +122,7 @@ class NumberingFiles:
         return sequences
 
     def note(self, record: StreamSegmentRecord, num_docs: int) -> None:
-        """Note that the index was told of `num_docs` docs of a sealed segment. If these are all, they are the docs of
+        """Note that the index has `num_docs` docs of a sealed segment. If these are all, they are the docs of
         its file."""
         if num_docs == record.total_docs and COMPACTED not in record.custom_map:
             self.keys.setdefault(record.sequence, record.key_text)

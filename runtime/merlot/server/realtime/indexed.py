@@ -1,8 +1,9 @@
-"""The index of one partition's keys, with the docs that it was told of and the settings that decided them.
+"""The index of one partition's keys, with the number of docs that it has of each segment and the settings that decided
+them.
 
 Each segment has a number in the index that is never used again; docs keep theirs when their segment is sealed.
-`upserts` tells the index of rows as they come and `sealed` of rows that are stored, both through this module and in the
-order of the stream. Everything here belongs to the consuming thread.
+`upserts` enters rows as they come and `sealed` enters rows that are stored, both through this module and in the order
+of the stream. Everything here belongs to the consuming thread.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class IndexedRows:
         self.numbers: dict[int, int] = {}
         """Numbers of segments in the index, by sequence."""
         self.num_docs: dict[int, int] = {}
-        """Number of docs of each segment that the index was told of, by sequence."""
+        """Number of docs of each segment that the index has, by sequence."""
         self.decided_by: dict[int, str] = {}
         """Settings that decided the newest docs of each segment, by sequence."""
         self.files = NumberingFiles(deps.where, deps.borrow, deps.clock)
@@ -106,7 +107,7 @@ class IndexedRows:
     # Rows.
 
     def tell(self, sequence: int, rows: pa.Table, first: int) -> None:
-        """Tell the index of stored rows, as docs from `first` on."""
+        """Enter stored rows into the index, as docs from `first` on."""
         assert self.index is not None
         if sequence not in self.numbers:
             self.numbers[sequence] = self.new_number()
@@ -128,7 +129,7 @@ class IndexedRows:
         return docs is not None and self.num_docs.get(previous.sequence, 0) == docs + num_docs
 
     def has_decided(self, part: LogPart) -> bool:
-        """Return True if the index was told of the part as a sealed segment. Raises UnavailableError if its docs are
+        """Return True if the index has the part as a sealed segment. Raises UnavailableError if its docs are
         numbered by another file, or if rows of it are not here yet."""
         if part.sequence not in self.numbers:
             return False
@@ -255,7 +256,7 @@ class IndexedRows:
     # Changes of parts.
 
     def undone(self, before: PartitionLog, after: PartitionLog) -> list[int]:
-        """Return the segments whose rows the index has to forget: it was told of rows that are in no part of the log
+        """Return the segments whose rows the index has to forget: it has rows that are in no part of the log
         and in no sealed segment any more, or decided them by other settings than their segment turned out to have."""
         return [sequence for sequence in self.num_docs if self._is_lost(sequence, before, after)]
 

@@ -34,7 +34,7 @@ class LogPart:
     key: str = ""
     """Key (`name@crc`) of the segment, once it is committed."""
     loaded_at: float | None = None
-    """Monotonic time at which its file was loaded."""
+    """Monotonic time at which its file was loaded, or at which the part ended without a file."""
     reported_at: float | None = None
     """Monotonic time at which the server's report showed that."""
 

@@ -127,7 +127,7 @@ class Snapshots:
             self._captured = captured
 
     def forget(self) -> None:
-        """Drop what was captured: its rows came to nothing."""
+        """Drop what was captured: its rows were given up."""
         self._captured = None
 
     def tend(self, records: Records, kept_in: SnapshotStore | None) -> None:

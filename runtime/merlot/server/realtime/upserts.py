@@ -3,7 +3,7 @@
 The partition's thread feeds the index (`merlot.upsert`): first with the sealed segments in the order of the stream
 (`sealed`), then with rows as they come. So every replica, also one that begins anew, comes to the same valid docs. Docs
 of a segment keep their numbers when it is sealed, and so do their bits. Readers take an `UpsertView`, one reference to
-the bits of all segments of the partition at one moment. The index is built anew if rows that it was told of are
+the bits of all segments of the partition at one moment. The index is built anew if rows that it has are
 given up, or were decided by other settings than their segment has. Readers see the former view meanwhile. If the index
 cannot be built, nothing of the partition is answered until it can.
 """
@@ -154,7 +154,7 @@ class UpsertListener:
 
     @contextmanager
     def _all_or_nothing(self, shown: UpsertView | None = None) -> Iterator[None]:
-        """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew.
+        """Give the index up if it has some rows of a batch only, or rows that nobody has; `settle` builds it anew.
         `shown` is the view that readers see until then."""
         try:
             yield

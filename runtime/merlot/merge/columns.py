@@ -43,12 +43,12 @@ class MergeColumn:
     ids: Array | None = None
     """Dictionary ids of dtype `id_dtype(len(values))`."""
     offsets: NDArray[np.int64] | None = None
-    """Start of each row's elements, if the column is multi-value."""
+    """Start of each row's elements, and the end of the last row's, if the column is multi-value."""
     nulls: NDArray[np.bool_] | None = None
     every_value_occurs: bool = False
 
     def take(self, rows: Rows | slice) -> "MergeColumn":
-        """Return the rows at these places, in this order."""
+        """Return the rows at these positions, in this order."""
         if isinstance(rows, slice):
             return self if rows == slice(0, self.num_rows) else self._slice(rows.start, rows.stop)
         offsets, flat = self.offsets, self.values if self.ids is None else self.ids

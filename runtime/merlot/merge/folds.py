@@ -1,9 +1,9 @@
 """Fold the values of a metric in each group into one value.
 
-Nulls are skipped; a group of only nulls is null. Sums of whole numbers are exact in 128 bits and must fit the metric's
-type at the end; sums of BIG_DECIMAL are exact; sums of floats are compensated, so that they do not depend on the order
-of rows. A query may count a null as the metric's default: `beaten_by_default` finds the minima and maxima that would
-differ then.
+Nulls are skipped, and a group of only nulls is null; COUNT alone adds the default of a null. Sums of whole numbers are
+exact and must fit the metric's type at the end; sums of BIG_DECIMAL are exact; sums of floats are compensated, so that
+the order of rows hardly matters. A query may count a null as the metric's default: `beaten_by_default` finds the
+minima and maxima that would differ then.
 """
 
 from collections.abc import Callable, Mapping

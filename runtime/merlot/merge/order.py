@@ -11,7 +11,9 @@ from merlot.vectors.groups import KeyWords
 
 
 def order_of(keys: KeyWords) -> Rows | None:
-    """Order rows by their keys; equal ones keep their order. None if the rows are in order."""
+    """Return the rows in the order of their keys; rows with equal keys keep their order.
+
+    None: the rows are in order already, as a single word of keys shows, or there are no keys."""
     if not keys.words or (len(keys.words) == 1 and bits.is_sorted(keys.words[0])):
         return None
     rows = np.arange(keys.num_rows, dtype=np.uint32)

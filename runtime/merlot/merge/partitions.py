@@ -1,4 +1,4 @@
-"""Split rows by partition: an output should hold rows of one, since brokers prune by it."""
+"""Split rows by partition: an output should hold rows of one partition, since brokers prune by it."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ _MOST_CODES = 1 << 63
 def split(plan: MergePlan, source: MergeSource, selection: Selection) -> list[Selection]:
     """Return the rows of each partition, one after another.
 
-    Rows that become one must be in one part: for rollup and dedup the partition of each distinct value is computed,
+    Rows that become one row must be in one part: for rollup and dedup the partition of each distinct value is computed,
     whatever footers say, and lists are not divided. For concat a footer that names a partition is trusted; otherwise
     partitions are computed from values, unless the table's source is trusted to partition: then rows that it mixed stay
     together, apart from the others."""
@@ -69,7 +69,7 @@ def _by_partition(
 
 def _one_partition(plan: MergePlan, part: InputPart, name: str) -> int:
     """Return the partition that the footer gives for all rows, if it used the same function on the values to be
-    written."""
+    written; else `_MIXED`."""
     info = part.segment.metadata.partitions.get(name)
     is_rounded = name == plan.time_column and plan.round_period is not None
     if info is None or len(info.partitions) != 1 or is_rounded:
@@ -85,8 +85,8 @@ def _one_partition(plan: MergePlan, part: InputPart, name: str) -> int:
 def _computed(
     plan: MergePlan, source: MergeSource, part: InputPart, name: str
 ) -> tuple[NDArray[np.int64], NDArray[np.intp] | None]:
-    """Return the partitions that occur, ascending, and the place of each row's partition among them; no places if there
-    is only one."""
+    """Return the partitions that occur, ascending, and the position of each row's partition among them; no positions if
+    there is only one partition."""
     field = plan.schema.field(name)
     assert field is not None, "a manifest names existing columns"
     if field.multi_value:
@@ -104,7 +104,7 @@ def _computed(
 
 
 def _one_by_one(field: FieldSpec, function: PartitionFunctionSpec, values: Values) -> NDArray[np.int64]:
-    """Compute partitions one by one. Rows whose partition the function cannot tell stay together, apart from the
+    """Compute partitions one by one. Rows whose partition the function cannot compute stay together, apart from the
     others."""
     try:
         partition_of = partition_functions.get(function)

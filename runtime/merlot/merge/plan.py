@@ -27,9 +27,9 @@ class MergeMode(StrEnum):
     CONCAT = "concat"
     """Merge type whose rows all stay."""
     ROLLUP = "rollup"
-    """Merge type in which rows that agree in everything but metrics become one."""
+    """Merge type in which rows that agree in everything but metrics become one row."""
     DEDUP = "dedup"
-    """Merge type in which rows that agree in all columns become one."""
+    """Merge type in which rows that agree in all columns become one row."""
 
 
 class MergePhase(StrEnum):
@@ -51,7 +51,7 @@ class MetricAggregation:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """One merge. Its windows are disjoint buckets in order; no output holds rows of two."""
+    """Plan of one merge. Its windows are disjoint buckets in order; no output holds rows of two buckets."""
 
     table: str
     """Raw table name."""
@@ -75,7 +75,7 @@ class MergePlan:
     creation: CreationFacts = dataclasses.field(default_factory=CreationFacts)
 
     def time_field(self) -> FieldSpec:
-        """Time column; raises InvalidInputError if the table has none."""
+        """Return the time column; raise InvalidInputError if the table has none."""
         field = None if self.time_column is None else self.schema.field(self.time_column)
         if field is None or field.time_format is None:
             raise InvalidInputError(f"a merge by time needs a time column table={self.table}")
@@ -99,7 +99,8 @@ class MergePlan:
         return self.merge_type is MergeMode.ROLLUP and field.role is FieldRole.METRIC
 
     def key_fields(self) -> tuple[FieldSpec, ...]:
-        """Return the columns in which rows must agree to become one: sorted columns first, then the others by name."""
+        """Return the columns in which rows must agree to become one row: sorted columns first, then the others by
+        name."""
         position = {name: place for place, name in enumerate(self.indexing.sorted_columns)}
         keys = [field for field in self.schema.fields if not self.folds(field)]
         return tuple(sorted(keys, key=lambda field: (position.get(field.name, len(position)), field.name)))

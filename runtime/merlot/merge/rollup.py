@@ -1,8 +1,8 @@
-"""Merge rows that agree in their key columns into one: rollup folds their metrics, dedup keeps the first row.
+"""Merge rows that agree in their key columns into one row: rollup folds their metrics, dedup keeps the first row.
 
 If the rows do not fit into memory, the merge goes in steps: each run of input rows is folded into a small segment on
-disk, with metrics wide enough for any part of a sum. If these segments are together still too large, they are folded
-again by ranges of a hash of the key, so that equal keys always meet.
+disk, with metrics wide enough for any part of a sum. Then these segments are folded together. If they are still too
+large, they are first split by a hash of the key, so that equal keys always meet.
 """
 
 import dataclasses
@@ -55,8 +55,10 @@ class Folded(OrderedRows):
         self._order = order_of(keys.take(self._groups.first_rows))
 
     def _nulls_apart(self, keys: KeyWords, groups: Groups) -> Groups:
-        """Split groups in which a null would be lost that a query may count as its default, beside a minimum above the
-        default or a maximum below it. Then answers stay the same, whether nulls count or not."""
+        """Split the nulls off each group whose minimum is above the metric's default, or whose maximum is below it.
+
+        A query may count nulls as the default, and would lose it in the folded row. With the nulls in a row of their
+        own, answers stay the same, whether nulls count or not."""
         is_parted = False
         for field in self._plan.schema.fields:
             how = folds.aggregation_of(self._plan, field)
@@ -117,7 +119,7 @@ def _segment_of(selection: Selection, row: int) -> str:
 
 
 class _Spill:
-    """Directory and size of spilled runs."""
+    """Directory of spilled runs, number of rows per run (`room`), and the outputs whose progress they report."""
 
     def __init__(self, directory: Path, outputs: Outputs, room: int) -> None:
         self.directory = directory

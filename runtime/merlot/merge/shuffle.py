@@ -29,7 +29,7 @@ def shuffle(
     progress: Callable[[MergePhase, int, int], None],
     cancelled: Callable[[], bool],
 ) -> list[BuiltSegment]:
-    """Write `{prefix}_shard_{number}` for each shard, even an empty one; a failure leaves none behind.
+    """Write `{prefix}_shard_{number}` for each shard, even an empty one; a failure leaves no file behind.
 
     Memory: a column of one shard and a few bytes per row. Raises the errors of `task.run`."""
     if num_shards < 1:

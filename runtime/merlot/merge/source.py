@@ -53,7 +53,7 @@ class InputPart:
         return self.num_rows == self.segment.num_docs
 
     def sub(self, rows: Rows | slice) -> "InputPart":
-        """Return the part's rows at these places, ascending."""
+        """Return the part's rows at these positions, ascending."""
         if not isinstance(self.docs, slice):
             return InputPart(self.segment, self.docs[rows])
         if isinstance(rows, slice):
@@ -71,7 +71,7 @@ def num_rows(selection: Selection) -> int:
 
 
 def sub_selection(selection: Selection, rows: Rows) -> Selection:
-    """Return the selection's rows at these places, ascending."""
+    """Return the selection's rows at these positions, ascending."""
     parts, start = [], 0
     for part in selection:
         stop = start + part.num_rows
@@ -125,7 +125,7 @@ class MergeSource:
         return parts
 
     def _by_window(self, part: InputPart, windows: Sequence[Window]) -> Iterator[tuple[int, InputPart]]:
-        """Yield the places of the windows that have rows of a whole segment, with these rows."""
+        """Yield the index of each window that has rows of a part from `everything`, with these rows."""
         first, last = 0, len(windows)
         least, greatest = part.segment.metadata.start_time_ms, part.segment.metadata.end_time_ms
         if least is not None and greatest is not None:
@@ -163,7 +163,7 @@ class MergeSource:
 
 @contextmanager
 def open_source(plan: MergePlan, paths: Sequence[Path]) -> Iterator[MergeSource]:
-    """Open the inputs; raise CorruptionError, NotFoundError or UnavailableError if one cannot be read."""
+    """Open the inputs; raise CorruptionError, NotFoundError or UnavailableError if an input cannot be read."""
     segments: list[ImmutableSegment] = []
     try:
         with no_collections():

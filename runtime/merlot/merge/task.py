@@ -29,12 +29,12 @@ def run(
     cancelled: Callable[[], bool],
     memory_bytes: int,
 ) -> list[BuiltSegment]:
-    """Build the outputs of a merge in `directory`, which exists; a failure leaves none behind.
+    """Build the outputs of a merge in `directory`, which exists; a failure leaves no output behind.
 
     progress: called with the phase, the finished input rows and the bytes written. Both callables are called on this
-    thread, at least once per column. Equal inputs and plans give equal content CRCs. Raises InvalidInputError if the
-    rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input, UnavailableError if a file
-    cannot be read or written."""
+    thread, at least once per column. Equal inputs, plans and `memory_bytes` give equal content CRCs. Raises
+    InvalidInputError if the rows cannot be merged as planned, MergeCancelledError, CorruptionError of an input,
+    UnavailableError if a file cannot be read or written."""
     plan.check()
     folds.check(plan)
     watch = ProgressWatch(progress, cancelled)

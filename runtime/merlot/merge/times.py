@@ -62,8 +62,8 @@ def _round(field: FieldSpec, values: Values, period: Period) -> Values:
 
 
 def _round_numbers(values: Array, step: Fraction, period: Period) -> Array:
-    """Round numbers; values that the type cannot hold stay unchanged, and so do months of years that no calendar
-    has."""
+    """Round numbers. A value stays unchanged if its type cannot hold the result, or if the period is in months and the
+    year is not 1 to 9999."""
     millis = _scaled(values, step)
     floors = _floor(millis, period)
     times = _times(floors, 1 / step)

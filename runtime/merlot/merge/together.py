@@ -31,7 +31,7 @@ from merlot.values.types import TypeName
 from merlot.vectors.runs import ends_of
 
 SMALL_DOCS: Final = 1 << 15
-"""Largest input that is read this way: in larger ones the rows, not the objects, take the time."""
+"""Docs of the largest input that is read this way: in larger inputs the rows, not the objects, take the time."""
 _FEW: Final = 2
 _RUNS: Final = -1
 _MOST_TEXT_BYTES: Final = (1 << 31) - 1
@@ -43,9 +43,9 @@ Places = NDArray[np.int64]
 
 
 def read_together(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> MergeColumn | None:
-    """Return all rows of a column, one segment after another, none without rows; None if they must be read one by one.
+    """Return all rows of a column, one segment after another; None if the segments must be read one by one.
 
-    Raises CorruptionError if an entry of a footer cannot be."""
+    segments: none is empty. Raises CorruptionError if a footer's entry is impossible."""
     if len(segments) < _FEW or field.multi_value or max(segment.num_docs for segment in segments) > SMALL_DOCS:
         return None
     stored = _stored(field, segments)
@@ -66,7 +66,8 @@ class _Stored:
 
 
 def _stored(field: FieldSpec, segments: Sequence[ImmutableSegment]) -> _Stored | None:
-    """Return the column, if all files have it, as the schema does, and all or none with a dictionary; else None."""
+    """Return the column if all files, none with a sidecar, have it with the schema's type, and all or none of them with
+    a dictionary; else None."""
     columns = []
     for segment in segments:
         column = segment.metadata.columns.get(field.name)
@@ -94,7 +95,7 @@ that is added to each."""
 
 
 def _parts(stored: _Stored, choose: _Choose) -> _Buffers | None:
-    """Lay the chosen buffers side by side; None if one is compressed."""
+    """Lay the chosen buffers side by side; None if a buffer is compressed."""
     views, places, size = [], [], 0
     for column, file in zip(stored.columns, stored.files, strict=True):
         ref, width, base = choose(column)
@@ -150,8 +151,8 @@ def _choose_ids(column: ColumnMetadata) -> tuple[BufferRef, int, int]:
 
 
 def _entries(field: FieldSpec, stored: _Stored, firsts: Places) -> Values | None:
-    """Return the entries of all dictionaries, each ascending from its column's least value to the greatest; None if one
-    does not."""
+    """Return the entries of all dictionaries, each ascending from its column's least value to the greatest; None if a
+    dictionary does not, or if the type is read one by one."""
     dtype = fixed_dtype(field)
     if dtype is not None:
         return _number_entries(stored, firsts, dtype)
@@ -207,8 +208,8 @@ def _text_entries(type_name: TypeName, stored: _Stored, firsts: Places) -> pa.Ar
 
 
 def _texts(stored: _Stored, firsts: Places) -> tuple[Array, NDArray[np.uint8]] | None:
-    """Return offsets and bytes of all entries: of each column the bytes that its offsets delimit, if these are all of
-    them."""
+    """Return offsets and bytes of all entries; None if a column's offsets do not delimit exactly its bytes, or if 32
+    bits cannot address all bytes."""
     cuts, texts = [], []
     for column, file in zip(stored.columns, stored.files, strict=True):
         ref = column.buffers[_PREFIX + variable.OFFSETS]
@@ -253,7 +254,7 @@ def _plain(field: FieldSpec, stored: _Stored) -> MergeColumn | None:
 
 
 def _nulls(stored: _Stored) -> NDArray[np.bool_] | None:
-    """Mark the rows that are null, with no elements if none is; None if their numbers are not those of the footers."""
+    """Mark the rows that are null, with no elements if no row is; None if their counts differ from the footers'."""
     counts = [column.num_nulls for column in stored.columns]
     if not any(counts):
         return np.zeros(0, np.bool_)

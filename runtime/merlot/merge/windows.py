@@ -1,4 +1,4 @@
-"""Select the rows of the inputs that each window takes, and check that none is lost."""
+"""Select the rows of the inputs that each window takes, and check that no row is lost."""
 
 from collections.abc import Sequence
 
@@ -9,8 +9,8 @@ from merlot.merge.source import MergeSource, Selection, num_rows
 
 
 def select_windows(plan: MergePlan, source: MergeSource, watch: ProgressWatch) -> list[Selection]:
-    """Return the rows of each window that has some. Raises InvalidInputError if rows are in none, unless the plan drops
-    them."""
+    """Return the rows of each window that has some. Raises InvalidInputError if rows are in no window, unless the plan
+    drops them."""
     watch.tell(MergePhase.READ)
     selections: Sequence[Selection] = source.select(plan.windows) if plan.windows else [source.everything()]
     selected = sum(map(num_rows, selections))

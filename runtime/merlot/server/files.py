@@ -32,7 +32,7 @@ _LOG = logging.getLogger(__name__)
 
 MAX_QUARANTINED = 16
 TURN_S = 0.01
-"""Seconds for which the load of a small file waits for the one before it."""
+"""Seconds for which the load of a small file waits for the load before it."""
 
 
 class LoadSource(StrEnum):
@@ -121,7 +121,7 @@ class LocalSegmentFiles:
         return sidecars_of
 
     def make_room(self, table: TableName) -> None:
-        """Raise OutOfSpaceError unless some bytes are free for a file to be made."""
+        """Raise OutOfSpaceError unless `tuning.spare_bytes` are free for a file to be made."""
         _make_room(str(self._segments / table), self.tuning.spare_bytes)
 
     def quarantine(self, table: TableName, key: str, reason: str) -> None:
@@ -139,7 +139,7 @@ class LocalSegmentFiles:
             path.unlink(missing_ok=True)
 
     def adopt(self, table: TableName, key: SegmentKey, path: Path) -> None:
-        """Take over a file that this server has made itself, instead of fetching it. OutOfSpaceError,
+        """Take over a file that this server has made itself, instead of fetching it. Raises OutOfSpaceError,
         UnavailableError."""
         folder = self._segments / table
         _make_room(str(folder), self.tuning.spare_bytes)
@@ -149,7 +149,7 @@ class LocalSegmentFiles:
             raise UnavailableError(f"cannot keep segment file path={path} reason={error.strerror}") from error
 
     def remove(self, table: TableName, keys: Collection[str]) -> None:
-        """Delete files; readers that have one open keep it."""
+        """Delete files; readers that have a file open can still read it."""
         for key in keys:
             self.path_of(table, key).unlink(missing_ok=True)
 

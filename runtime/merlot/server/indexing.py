@@ -1,9 +1,9 @@
 """Indexes and star-trees that a table was given after its segments were built, made while queries go on.
 
 One task per table looks for segments that lack something, and has sidecars made of them on a thread that all tables of
-the server share; after each piece of work it rests as long as it worked. A segment is handed out with its sidecar once
-that is complete and was read back; until then, and whenever that fails, it is handed out without. Sidecars that are no
-longer asked for are deleted.
+the server share; after each piece of work it rests as long as it worked, up to `MOST_REST_S`. A segment is handed out
+with its sidecar once that is complete and was read back; until then, and whenever that fails, it is handed out without.
+Sidecars that are no longer asked for are deleted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 PLANNED_AT_A_TIME: Final = 64
 """Segments whose footers are read in one turn of the thread."""
 RECHECK_S: Final = 60.0
-"""Seconds until segments are checked again, for those whose sidecar turned out to be gone."""
+"""Seconds until segments are checked again, in case a sidecar turned out to be gone."""
 MOST_REST_S: Final = 1.0
 """Longest rest. A turn is followed by a rest as long as itself: queries come first where the processor is busy. A lower
 priority of the thread would delay them instead: it keeps the interpreter's lock while it waits for the processor."""
@@ -156,7 +156,7 @@ class TableIndexer:
         return [path for segment in self._segments.segments.values() if (path := segment.sidecar_path) is not None]
 
     async def check(self, key: str) -> None:
-        """Read every byte of a segment's sidecar; a damaged one is removed and made again."""
+        """Read every byte of a segment's sidecar; a damaged sidecar is removed and made again."""
         segment = self._segments.get(key)
         path = None if segment is None else segment.sidecar_path
         if segment is None or path is None:
@@ -236,7 +236,7 @@ class TableIndexer:
             await self._rest(started)
             if self._indexing is not indexing:
                 raise SidecarSupersededError(f"indexes are asked for anew table={self._table}")
-            # One object for the many segments that need the same.
+            # One object for the many segments that need the same plan.
             self._sidecars.update((key, _SidecarRevision(self._plans.setdefault(plan, plan))) for key, plan in plans)
 
     def _is_done(self, key: str, sidecar: _SidecarRevision) -> bool:

@@ -26,7 +26,7 @@ class LoadFailure:
     def after(
         previous: LoadFailure | None, message: str, now: float, tuning: LoadTuning = DEFAULT_LOADS
     ) -> LoadFailure:
-        """Return the next failure of the same segment; each wait is twice as long as the one before."""
+        """Return the next failure of the same segment; waits double, up to `longest_retry_s`."""
         attempts = 1 if previous is None else previous.attempts + 1
         wait = min(tuning.first_retry_s * 2 ** min(attempts - 1, 20), tuning.longest_retry_s)
         return LoadFailure(message, attempts, now + wait)
@@ -58,7 +58,8 @@ class Actions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desired:
-    """Records assigned to this server, by their keys; `irreplaceable` are keys that no other server has."""
+    """Records assigned to this server, by their keys; `irreplaceable` are keys that no other server has, or by which an
+    upsert table is answered until their replacement can be queried."""
 
     records: Mapping[str, SegmentRecord] = field(default_factory=dict)
     irreplaceable: Collection[str] = ()

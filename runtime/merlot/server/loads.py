@@ -1,7 +1,7 @@
 """Load the segments of one table: a queue that a few threads drain. The event loop takes their outcomes together.
 
-A task and four changes of thread per segment would cost more than reading a small one. A thread takes one segment after
-the other, and calls the loop once until the loop has taken all outcomes. Everything but `_work` runs on the event
+A task and four changes of thread per segment would cost more than reading a small segment. A thread takes one segment
+after the other, and calls the loop once until the loop has taken all outcomes. Everything but `_work` runs on the event
 loop.
 """
 
@@ -24,7 +24,8 @@ from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
 _LOG = logging.getLogger(__name__)
 
 Bring = Callable[[SegmentRecord], tuple[ImmutableSegment, LoadSource] | None]
-"""Load a segment, in a thread; None where there is none. Raises MerlotError."""
+"""Load a segment, in a thread; None if the function reads only the local disk, and no sound file is there. Raises
+MerlotError."""
 
 
 @dataclass(frozen=True, slots=True)

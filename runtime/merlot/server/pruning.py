@@ -93,7 +93,7 @@ def _may_have_bloom(segment: ImmutableSegment, footer: SegmentMetadata, column: 
 def _within_budget(
     segments: Sequence[tuple[ImmutableSegment, SegmentMetadata]], column: str
 ) -> list[SegmentBloom | None]:
-    """Return a Bloom filter per segment. The set's copies of them take memory, so the last ones may be left out."""
+    """Return a Bloom filter per segment. The set's copies of them take memory, so the last filters may be left out."""
     filters: list[SegmentBloom | None] = []
     num_bytes = 0
     for segment, footer in segments:

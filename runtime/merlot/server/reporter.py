@@ -1,7 +1,7 @@
 """Write a table's report whenever it has to change, and wake those who wait for it.
 
-One task per table, on the event loop. The table data manager says what to report; whatever it serves is served before
-it is reported, so that brokers never ask too early.
+One task per table runs on the event loop. The table data manager says what to report; whatever it serves is served
+before it is reported, so that brokers never ask too early.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class TableReporter:
     async def write(self) -> bool:
         """Write the report; return True if it has changed."""
         async with self._writing:
-            # The state is read under the lock: of two reports, the one written last is the newer one.
+            # The state is read under the lock: of two reports, the report written last is the newer.
             asked, is_doubtful, self._is_doubtful = self._num_asked, self._is_doubtful, False
             started, as_of = time.thread_time(), self._clock.monotonic()
             standing = self._standing()

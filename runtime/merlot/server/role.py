@@ -1,8 +1,9 @@
 """A server from start to drain: the order in which it becomes visible to brokers, and in which it leaves.
 
 Start: open what is on the disk, report it, accept calls, register. A broker that sees the server alive finds its report
-true. Drain: report nothing and unregister, so that brokers choose other servers; answer brokers that have not heard of
-it yet; then refuse (code 210 makes a broker ask another replica), let running queries end, close.
+true. Drain: hand over consumed partitions; unregister and report nothing, so that brokers choose other servers; answer
+brokers that have not heard of it yet; then refuse (code 210 makes a broker ask another replica), let running queries
+end, close.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ class ServerRole:
         away.
 
         Queries come as soon as it is registered, for whatever it reports. What is assigned to it later takes nothing
-        from what it serves: if a server were not ready at every load, it would look like one that can be spared."""
+        from what it serves: if a server were not ready at every load, it would look like a server that can be
+        spared."""
         if self._is_draining:
             return "draining"
         if self._registration is None:
@@ -194,7 +196,8 @@ class ServerRole:
                 self._behind[name] = left
 
     async def start(self) -> None:
-        """Become visible to brokers, with all segments that are on the disk. UnavailableError if a port is taken."""
+        """Become visible to brokers, with all segments that are on the disk. Raises UnavailableError if a port is
+        taken."""
         bind_host = self._config.bind_host or self._config.host
         warming = self._start_warming()
         await self._start_http(bind_host)
@@ -393,8 +396,8 @@ class ServerRole:
                 self._deps.files.sweep(name, ())
 
     def _on_session(self, state: SessionState) -> None:
-        """Rewrite reports after a lost session: nothing that was written can be taken for granted. On a thread of the
-        metastore."""
+        """Rewrite reports after a lost session: nothing that was written can be taken for granted. Called on a thread
+        of the metastore."""
         if state is SessionState.LOST:
             self._was_lost = True
         elif state is SessionState.CONNECTED and self._was_lost:

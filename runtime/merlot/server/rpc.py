@@ -257,8 +257,8 @@ def _is_short(request: ServerRequest) -> bool:
 
 
 def _light_work(prepared: _Prepared, acquired: Acquired, state: ServedTableState) -> PrunedSegments | None:
-    """Return the segments to read on the event loop. None unless they are all here and few, their columns were read
-    before, and the schema is the broker's."""
+    """Return the segments to read on the event loop. None unless few are left to read of those that are here, their
+    columns were read before, and the schema is the broker's."""
     if not (acquired.segments or acquired.rows) or not prepared.fits(state):
         return None
     # Reading so few docs costs less than pruning their segments by statistics; and sets of segments that are always
@@ -306,7 +306,7 @@ def _has_lost(acquired: Acquired, faults: int) -> bool:
 
 def _prepare(query: bytes, where: bytes) -> _Prepared:
     """Prepare a query. A tree takes some twenty times the bytes of its text: many short plans are cached, few long
-    ones, and no huge ones."""
+    plans, and no huge plans."""
     size = len(query) + len(where)
     check_length(size)
     if size <= INLINE_QUERY_BYTES:

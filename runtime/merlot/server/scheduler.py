@@ -4,7 +4,7 @@ A running query has a thread of its own (*caller*), and borrows threads of a sha
 segments; kernels release the GIL, so the operating system shares the cores fairly among callers. Short queries are
 mostly Python, and more of them at once than there are cores only fight for the GIL: eight callers answered 1,900 calls
 of 100 us per second, two answered 3,200. So there are at most as many *young* queries as cores; a query that has run
-for `SHORT_S` is old and makes room for a young one. A short query thus never waits for a long one, and a table that
+for `SHORT_S` is old and makes room for a young query. A short query thus never waits for a long query, and a table that
 floods the server only lengthens its own queue. The scheduler is used on the event loop only.
 """
 
@@ -52,7 +52,7 @@ class SchedulerConfig:
 
     @classmethod
     def of(cls, settings: ServerSettings) -> Self:
-        """Return bounds that admit old queries besides the young ones."""
+        """Return bounds that admit old queries besides the young queries."""
         threads = settings.query_threads
         return cls(
             max_young=threads, max_running=max(8, 4 * threads), max_waiting=settings.max_waiting, num_helpers=threads

@@ -19,10 +19,10 @@ class ServerSettings:
     query_threads: int = CORES
     """Short queries that run at a time, and threads among which their segments are shared."""
     max_waiting: int = 1_000
-    """Queries that wait for a thread; brokers take further ones to another replica."""
+    """Queries that wait for a thread; brokers take further queries to another replica."""
     inline_docs: int = 65_536
     """Docs that a query may read, once indexes have narrowed them down, and still be answered on the event loop,
-    without a thread; other queries wait meanwhile. 0: only queries that read none."""
+    without a thread; other queries wait meanwhile. 0: only queries that read no doc."""
     docs_per_thread: int = DOCS_PER_THREAD
     """Docs to read that are worth one more thread of a query."""
     load_threads: int = 4

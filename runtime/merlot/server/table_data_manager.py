@@ -123,7 +123,7 @@ class TableDataManager:
         self._has_stream = asyncio.Event()
         self._has_batches = asyncio.Event()
         self._stream: TableStream | None = None
-        """Stream of the table; None until the table has one."""
+        """Stream of the table; None until the table has a stream."""
         self._batches: BatchUpserts | None = None
         """Upserts of the table, if it is an upsert table of batches."""
 
@@ -169,7 +169,7 @@ class TableDataManager:
         return self._state
 
     async def open_local(self) -> None:
-        """Serve every assigned segment whose file is on disk, delete other files, and report. Before the first run."""
+        """Serve every assigned segment whose file is on disk, delete other files, and report. Called before `run`."""
         state = await self.refresh()
         assigned = state.assigned
         self._indexer.follow(state.spec.indexing, state.revision)
@@ -491,7 +491,7 @@ class TableDataManager:
         return None if segment is None else segment.sidecar_path
 
     def _remove(self, keys: Collection[str], read: Iterable[ImmutableSegment], sidecars: Iterable[Path]) -> None:
-        """Delete files. Queries that still run may not have opened theirs yet, so they are prepared first."""
+        """Delete files. Queries that still run may not have opened these segments yet, so they are prepared first."""
         for segment in read:
             with contextlib.suppress(MerlotError):
                 segment.prepare()
@@ -567,7 +567,7 @@ class TableDataManager:
         metastore = self._deps.metastore
         nodes = (paths.table_config(self.table), paths.segments_root(self.table))
         watches = [metastore.watch(path, self.wake) for path in nodes]
-        # The report is checked after each change, whoever made it: changes by others are undone.
+        # The report is checked after each change, by any process: changes by others are undone.
         report = paths.report_root(self.table, self._deps.instance)
         return [*watches, metastore.watch(report, self._on_report)]
 

@@ -38,7 +38,7 @@ class ServedTableState:
         return self.version[1]
 
     def is_missed(self, key: str, loaded: Collection[str]) -> bool:
-        """Return True if a key for which the server once answered, and does not now, is still one that it has to
+        """Return True if a key for which the server once answered, and does not now, is still a key that it has to
         have."""
         name, _, crc = key.rpartition("@")
         if is_edition(key):
@@ -55,7 +55,7 @@ class ServedTableState:
 
     @cached_property
     def limits(self) -> ExecutionLimits:
-        """Limits of the table, or the default ones."""
+        """Limits of the table, or the defaults."""
         limits, default = self.spec.limits, ExecutionLimits()
         return ExecutionLimits(
             max_groups=limits.max_groups or default.max_groups,

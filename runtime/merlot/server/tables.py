@@ -25,7 +25,7 @@ from merlot.server.pruning import SetStatistics
 from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, ResolvedRows
 
 SHARED_KEYS = 64
-"""Segments of a request from which on it shares what an equal request acquired before."""
+"""Number of segments from which on a request shares what an equal request acquired before."""
 MAX_SHARED = 16
 """Most sets of segments that stay acquired: one per broker and turn, while routes stay the same."""
 
@@ -226,7 +226,7 @@ class TableSegments:
                 self._close_if_unread(held)
 
     def _acquire_consumed(self, keys: Sequence[str], consumed: Sequence[str], cut: ReadView | None) -> Acquired:
-        """Acquire sealed segments and consumed rows; of a partition log these are all, or none. In an upsert table of
+        """Acquire sealed segments and consumed rows: all or nothing of each partition log. In an upsert table of
         batches, acquire segments of the editions that are named."""
         sealed = [key for key in keys if not _is_resolved(key)]
         missing: list[str] = []

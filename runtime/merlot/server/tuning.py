@@ -15,7 +15,7 @@ class LoadTuning:
     """Waits of loading segments, in seconds."""
 
     first_retry_s: float = 2.0
-    """Wait after the first failure of a segment; each further wait is twice as long as the one before."""
+    """Wait after the first failure of a segment; each further wait is twice as long, up to `longest_retry_s`."""
     longest_retry_s: float = 120.0
     turn_s: float = 0.1
     """Time for which a thread loads segments of one table; other tables have segments to load as well."""
@@ -45,7 +45,8 @@ class TableTuning:
     linger_s: float = 1.0
     """Time for which a segment that has left the report is still served: brokers that chose before ask within it."""
     look_s: float = 1.0
-    """Time between two passes while segments come in, for segments whose time for a retry has come."""
+    """Time between two passes while segments come in, for segments whose time for a retry has come; also while the
+    settings of an upsert table of batches wait for something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

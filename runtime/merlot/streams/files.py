@@ -1,11 +1,10 @@
 """A folder of text files that grow, as a stream: each line is a message. No broker is needed.
 
 Partitions are the folder's subfolders with numbers as names (`0`, `1`, …). If there are none, the folder itself is
-partition 0.
-A partition's files are in the order of their numbers. A file's number is the last part of its name before the extension
-(`trips-0007.jsonl` is 7, `trips.jsonl` is 0) and has up to eight digits. A writer that has begun a file writes no more
-to the files before it. Names that begin with `.` or `_` are skipped. Links are followed if they lead to files below the
-folders that streams may read.
+partition 0. A partition's files are in the order of their numbers. A file's number is the last part of its name before
+the extension (`trips-0007.jsonl` is 7, `trips.jsonl` is 0) and has up to eight digits. A writer that has begun a file
+writes no more to the files before it. Names that begin with `.` or `_` are skipped. Links are followed if they lead to
+files below the folders that streams may read.
 
 An offset tells where a line begins: the file's number × 2^36 + the position of a byte within the file. By the byte, a
 reader finds the line without counting lines. The number is needed since earlier files may be deleted.

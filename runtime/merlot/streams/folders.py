@@ -1,6 +1,6 @@
 """Folders whose files streams may read: those that the process was started with, and what is below them.
 
-The author of a Table names a folder, and whoever writes to that folder names files. Neither may have the process read
+The author of a Table names a folder, and the writers of that folder name files. Neither may have the process read
 other files by a path or by a link, so a path is checked by where it leads.
 """
 

@@ -40,7 +40,7 @@ deleted topic."""
 QUIET_ASK_S: Final = 2.0
 """Seconds for which that question may delay a poll beyond its timeout."""
 IDENTITY_S: Final = 1.0
-"""Seconds between two checks whether a topic is still the same one."""
+"""Seconds between two checks whether a topic is still the same."""
 CHUNK_MESSAGES: Final = 500
 """Messages that are Python objects at a time. Beyond 700 the garbage collector runs for them again and again: of 2.2 us
 of CPU a message that a poll of 10,000 took, 0.9 are left."""
@@ -100,7 +100,7 @@ class KafkaStream:
         self._refusals = _Refusals()
 
     def identity(self) -> str:
-        """Return the topic's id, once the brokers have told it; brokers before 2.8 have none."""
+        """Return the topic's id, once the brokers have sent it; brokers before 2.8 have none."""
         self._same.look()
         return self._same.identity
 
@@ -157,7 +157,7 @@ class KafkaStream:
 
 
 class _SameTopic:
-    """Check that a topic is still the same one. If it was deleted and made again under its name, it has other messages
+    """Check that a topic is still the same. If it was deleted and made again under its name, it has other messages
     at the same offsets, and only its id differs. Any thread."""
 
     def __init__(self, topic: str, config: Mapping[str, Any], identity: str) -> None:
@@ -173,8 +173,8 @@ class _SameTopic:
         """Id of the topic that was given or first seen; empty if the brokers do not tell, or have not yet."""
 
     def look(self) -> None:
-        """Ask the brokers now and then, without waiting for the answer. TopicGoneError once the topic is another
-        one."""
+        """Ask the brokers now and then, without waiting for the answer. Raises TopicGoneError once the topic is another
+        topic."""
         if time.monotonic() >= self._next_s:
             self._ask()
         if self._is_other:
@@ -184,8 +184,8 @@ class _SameTopic:
             )
 
     def make_sure(self) -> None:
-        """Ask and wait for the answer, if there is an id to compare with. TopicGoneError as `look`; UnavailableError if
-        no answer comes."""
+        """Ask and wait for the answer, if there is an id to compare with. Raises TopicGoneError as `look` does;
+        UnavailableError if no answer comes."""
         if self.identity:
             try:
                 self._ask().result(QUIET_ASK_S)
@@ -300,7 +300,7 @@ class KafkaReader:
         self._consumer.assign([start])
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
-        """Return one message as soon as there is one, and all that came with it."""
+        """Return the first message as soon as it comes, with the messages that came together with it."""
         self._same.look()
         with _translated(self._topic, self._partition, self._refusals):
             if self._held is not None:

@@ -22,8 +22,8 @@ def open_stream(
     folders: AllowedFolders = EVERY_FOLDER,
 ) -> StreamClient:
     """Open the stream of a declaration. `secrets` are the properties of its Secret, `identity` is what the stream said
-    of its topic before; a stream of files reads below `folders`. Nothing is asked of the stream yet. InvalidInputError
-    if it is not installed, or cannot be made of these properties."""
+    of its topic before; a stream of files reads below `folders`. Nothing is asked of the stream yet. Raises
+    InvalidInputError if it is not installed, or cannot be made of these properties."""
     sources = declared.metadata.values()
     settings = StreamSettings(
         topic=declared.topic,
@@ -70,7 +70,7 @@ def first_offset(declared: StreamIngestion, stream: StreamClient, partition: int
 
 def after_gap(policy: OutOfRange, wanted: int, available: OffsetRange) -> int | None:
     """Return the offset to go on from when `wanted` is not there; None to stop. Behind the end of a stream there may be
-    messages that were consumed before it was cut, so the oldest ones would come twice."""
+    messages that were consumed before it was truncated, so the oldest messages would come twice."""
     match policy:
         case OutOfRange.STOP:
             return None

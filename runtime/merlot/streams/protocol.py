@@ -43,7 +43,7 @@ class OffsetOutOfRangeError(MerlotError):
 
 
 class TopicGoneError(NotFoundError):
-    """Raised if the topic or the partition does not exist, or no longer."""
+    """Raised if the topic or the partition does not exist, or no longer exists."""
 
 
 class NotYetError(UnavailableError):
@@ -60,7 +60,7 @@ class Messages:
     """One poll of one partition, as columns of equal length."""
 
     values: pa.LargeBinaryArray
-    """Payloads; null for a message without one, which in Kafka deletes its key."""
+    """Payloads; null for a message without payload, which in Kafka deletes its key."""
     offsets: npt.NDArray[np.int64]
     """Offsets of the messages, increasing."""
     timestamps_ms: npt.NDArray[np.int64]
@@ -96,11 +96,11 @@ class PartitionReader(Protocol):
 
 
 class StreamClient(Protocol):
-    """Topic of a stream. Safe on any thread. Nothing is read of a topic whose identity is not that of the settings, or
-    not the one that was first seen: TopicGoneError."""
+    """Topic of a stream. Safe on any thread. A topic whose identity differs from that of the settings, or from the
+    identity first seen, is not read: TopicGoneError is raised."""
 
     def identity(self) -> str:
-        """Return what distinguishes the topic from another one that is later made under its name; empty if the stream
+        """Return what distinguishes the topic from another topic that is later made under its name; empty if the stream
         does not tell, or has not yet. Does not wait. Raises TopicGoneError."""
         ...
 

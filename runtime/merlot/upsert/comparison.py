@@ -26,7 +26,7 @@ from merlot.values.types import TypeName
 Longs = NDArray[np.int64]
 
 NOTHING: Final = NULL
-"""Largest value seen before the first one; as a bound, nothing is below it."""
+"""Largest value seen before the first value; as a bound, nothing is below it."""
 LARGEST: Final = (1 << 63) - 1
 _LARGEST_FINITE: Final = int(np.array([np.finfo(np.float64).max]).view(np.int64)[0])
 _WHOLE: Final = (TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.BOOLEAN)
@@ -101,7 +101,8 @@ class ComparisonColumn:
         return -(-duration_ms(text) // self._step_ms)
 
     def limits(self, sent_ms: Longs, skew_ms: int) -> Longs:
-        """Return up to which value a row may raise the largest one, by when it was sent. -1: unknown, any value may."""
+        """Return, for each row, the greatest value that the largest value may become by it. sent_ms: times at which the
+        rows were sent; -1: unknown, so every finite value is allowed."""
         step = self._step_ms
         limits = np.minimum(sent_ms + skew_ms, LARGEST // step.denominator) * step.denominator // step.numerator
         if self.is_floating:

@@ -1,8 +1,8 @@
 """Decide which keys are dead, by the largest comparison value before a row in the stream, never by a clock.
 
-A key is dead to a row if its value is below the largest one seen so far minus the time to live. It makes no difference
-whether it is still in the index, so pruning may come at any time. Bounds never fall: a key that was dead under one time
-to live stays dead under a longer one (`frozen`), since the index may have forgotten it.
+A key is dead to a row if its value is below the largest value seen so far minus the time to live. It makes no
+difference whether it is still in the index, so pruning may come at any time. Bounds never fall: a key that was dead
+under one time to live stays dead under a longer time to live (`frozen`), since the index may have forgotten it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _below(rules: Rules, largest: Longs) -> tuple[Longs, Longs]:
 
 
 def limits(rules: Rules, sent_ms: Longs | None, count: int) -> Longs:
-    """Return up to which value each row may raise the largest one."""
+    """Return, for each row, the greatest value that the largest value may become by it, (count,)."""
     column = rules.comparisons[0]
     if rules.max_future_skew_ms is None or sent_ms is None:
         return np.full(count, column.largest, np.int64)

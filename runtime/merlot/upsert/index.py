@@ -174,7 +174,7 @@ class Shard:
 
 
 class KeyIndex:
-    """Shards of a partition. With `rotates` there are two sets: the older one has keys not written since the last
+    """Shards of a partition. With `rotates` there are two sets: the older set has keys not written since the last
     rotation."""
 
     def __init__(self, num_values: int, *, rotates: bool = False) -> None:
@@ -187,7 +187,7 @@ class KeyIndex:
 
     @property
     def shards(self) -> list[Shard]:
-        """Return all tables."""
+        """All tables, the younger set first."""
         return [*self._young, *(self._old or ())]
 
     @property
@@ -250,8 +250,8 @@ class KeyIndex:
             shard.prune(alive_from, deleted_from)
 
     def rotate(self, alive_from: int, deleted_from: int) -> None:
-        """Drop the older tables and make the younger ones older. Keys of the older tables that are alive, because their
-        values are ahead of all others, move to the younger ones."""
+        """Drop the older tables and make the younger tables older. Keys of the older tables that are alive, because
+        their values are ahead of all others, move to the younger tables."""
         assert self._old is not None
         self.prune(alive_from, deleted_from, slice(SHARDS, None))
         self._join()
@@ -264,7 +264,7 @@ class KeyIndex:
         self._old = self._shards() if rotates else None
 
     def _join(self) -> None:
-        """Move the keys of the older tables to the younger ones."""
+        """Move the keys of the older tables to the younger tables."""
         assert self._old is not None
         for young, old in zip(self._young, self._old, strict=True):
             if old.num_keys:

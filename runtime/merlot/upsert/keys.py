@@ -1,9 +1,9 @@
 """Primary keys of a batch of rows as 128 bits each.
 
 Keys whose columns take up to 16 bytes together (a LONG, two LONGs, INT and TIMESTAMP, …) are stored whole. They are
-mixed by a bijection to spread them, so two keys are never taken for one. All other keys are hashed: two of n keys share
-their 128 bits with a probability of n²/2¹²⁹, or 1.5e-21 for a thousand million keys. Nothing outside of a process sees
-the bits: each process has a salt of its own, so nobody who chooses keys can choose their places in the index.
+mixed by a bijection to spread them, so two keys are never taken for the same. All other keys are hashed: two of n keys
+share their 128 bits with a probability of n²/2¹²⁹, or 1.5e-21 for a thousand million keys. Nothing outside of a process
+sees the bits: each process has a salt of its own, so nobody who chooses keys can choose their places in the index.
 """
 
 import os

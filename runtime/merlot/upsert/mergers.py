@@ -1,9 +1,9 @@
-"""Mergers of mode PARTIAL: how a column's new value meets the one before.
+"""Mergers of mode PARTIAL: functions that combine a column's new value with the value before.
 
-A merger is a function of `Chains` and of all values: the previous ones, then a batch in order. It returns the batch's
+A merger is a function of `Chains` and of all values: the previous values, then a batch in order. It returns the batch's
 values merged; several rows of one key are merged in order. Names are Pinot's. A null is no value: except with
 FORCE_OVERWRITE the other value wins. A user's own merger is found by its dotted name among the entry points of group
-`merlot.mergers`: a function of the values before and the new ones, two arrays of the same length, null where there is
+`merlot.mergers`: a function of the values before and the new values, two arrays of the same length, null where there is
 no value. It is called at most once for each row that a key has in a batch.
 """
 
@@ -63,7 +63,8 @@ def merger_of(name: str) -> Merger:
 
 
 class MergerError(InvalidInputError):
-    """A user's merger fails for a row: the partition consumes nothing behind it until the merger succeeds."""
+    """Raised when a user's merger fails for a row: the partition consumes nothing behind it until the merger
+    succeeds."""
 
     def __init__(self, text: str, *, row: int, again: Callable[[], object]) -> None:
         super().__init__(text)
@@ -90,7 +91,7 @@ def _own(name: str) -> Merger:
 
 
 def _by_depth(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, chains: Chains, values: pa.Array) -> pa.Array:
-    """Merge the first rows of all keys, then the second ones, and so on."""
+    """Merge the first rows of all keys, then the second rows, and so on."""
     depths = np.zeros(len(values), np.int64)
     deepest = kernels.depths(chains.prior, depths)
     for depth in range(deepest + 1):
@@ -118,7 +119,7 @@ def _called(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: 
 
 
 def _first_failing(merge: Callable[[pa.Array, pa.Array], pa.Array], name: str, before: pa.Array, new: pa.Array) -> int:
-    """Return the number of rows up to the first one that the merger fails for."""
+    """Return the number of rows up to the first row that the merger fails for, that row included."""
     low, high = 0, len(new)
     while high - low > 1:
         middle = (low + high) // 2
@@ -232,7 +233,7 @@ def _union(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
     kinds, firsts = np.unique(_ranks(field, flat), return_index=True)
     elements = firsts[np.searchsorted(kinds, merged[: offsets[-1]])]
     united = _as_lists(chains, values, offsets, flat.take(pa.array(elements, pa.int64())))
-    # A list that was not united with another one stays unchanged, above all a first row's.
+    # A list that was not united with another list stays unchanged, above all a first row's.
     sources, valid = chains.rows(), _valid(values)
     num_lists = valid.astype(np.int64)
     kernels.sums(chains.prior, np.ones(len(values), np.uint8), num_lists)

@@ -27,8 +27,8 @@ def merge(
 ) -> pa.Table:
     """Merge the values of replaced rows into the rows that replace them.
 
-    is_merged (N,): rows that replace another, neither of both a deletion; replaced_row (N,): the row of the batch that
-    each row replaces, -1: none of the batch."""
+    is_merged (N,): rows that replace another row, where neither is a deletion; replaced_row (N,): the row of the batch
+    that each row replaces, -1: none of the batch."""
     outside = is_merged & (replaced_row < 0)
     places = entries.replaced[outside]
     before = previous(places >> 32 & kernels.MAX_SEGMENT, places & 0xFFFFFFFF, rules.merged)

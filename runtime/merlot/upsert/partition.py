@@ -1,8 +1,8 @@
 """Upserts of one partition: rows come in, some become valid and others cease to be.
 
-One thread calls everything but `cut` and `stats`, which any thread may read. `add` decides; readers see nothing of it
-until `publish`, which is called after the rows have been appended. Rows are decided as if they came one by one. Between
-`add` and `publish` nothing else may happen to the partition.
+One thread calls everything but `cut`, `stats` and `nbytes`, which any thread may read. `add` decides; readers see
+nothing of it until `publish`, which is called after the rows have been appended. Rows are decided as if they came one
+by one. Between `add` and `publish` nothing else may happen to the partition.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BatchVerdict:
     rows: pa.Table
     """Rows to append, merged and marked as the rules say."""
     is_kept: Flags
-    """False for rows that are dropped: out of order or late."""
+    """False for rows that are dropped: out of order, late, or, in mode DEDUP, not the first of their key."""
     out_of_order: Flags
     """True for rows older than the present row of their key."""
     late: Flags
@@ -83,7 +83,7 @@ class PartitionUpserts:
         self._counts = Stats()
         self._next_scan = 0
         self._num_due = 0
-        """Number of tables still to prune, the last ones of the index."""
+        """Number of tables still to prune: the first tables of the index."""
 
     @property
     def rules(self) -> Rules:
@@ -118,7 +118,7 @@ class PartitionUpserts:
         return self._index.nbytes + self._docs.nbytes
 
     def add(self, rows: pa.Table, segment: int, first_doc: int) -> BatchVerdict:
-        """Decide rows that arrive. Those that stay become docs of `segment` from `first_doc` on."""
+        """Decide rows that arrive. Rows that stay become docs of `segment` from `first_doc` on."""
         if self._rules.mode is UpsertMode.DEDUP:
             return self._keep_first(rows, segment, first_doc)
         return self._decide(rows, segment, first_doc, self._rules)
@@ -138,8 +138,9 @@ class PartitionUpserts:
         self._pending.clear()
 
     def cut_at(self, segment: int, num_docs: int) -> tuple[ValidDocsView, Watermark] | None:
-        """Return the valid docs of all segments and the watermark as of when `segment`, the present one, had `num_docs`
-        docs; everything added is published. None if that is too long ago."""
+        """Return the valid docs of all segments and the watermark as of when `segment`, the present segment, had
+        `num_docs` docs; everything added is published. None if the rows since then are not all remembered; mode DEDUP
+        remembers none."""
         present = self._num_docs.get(segment, 0)
         if present <= num_docs:
             return (self.cut, self._mark) if present == num_docs else None
@@ -303,7 +304,8 @@ class PartitionUpserts:
         )
 
     def committed(self) -> None:
-        """A segment of the partition was committed: let `tidy` remove dead keys, as the rules say."""
+        """Note that a segment of the partition was committed: let `tidy` remove dead keys, or rotate the index, as the
+        rules say."""
         match self._rules.pruning:
             case PruningStrategy.COMMIT:
                 self._num_due = len(self._index.shards)

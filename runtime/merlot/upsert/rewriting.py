@@ -1,9 +1,8 @@
 """Decide which docs of a segment stay when it is rewritten, and find each of them in the new file by its key.
 
-Of a key with at most one valid row in the segment, only that row stays. With a time to live, a key may have several
-valid rows, if the older ones had expired when the newer ones came; then all its rows stay, since its key could not tell
-one of several from the others. So whoever has both files can find a doc of the old one in the new one by its key
-alone.
+If a key has at most one valid row in the segment, only that row stays. With a time to live, a key may have several
+valid rows, if the older rows had expired when the newer rows came; then all its rows stay, since the key alone could
+not tell them apart. So a reader of both files can find a doc of the old file in the new file by its key alone.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ def kept_docs(keys: Keys, valid: Longs) -> Longs:
 
 
 def new_numbers(old: Keys, valid: Longs, new: Keys) -> Longs | None:
-    """Return the number in the new file of each doc of the old one; -1: none. valid: docs of the old file that the new
-    one must have. None if one of them is missing or ambiguous."""
+    """Return the number in the new file of each doc of the old file; -1: none. valid: docs of the old file that the new
+    file must have. None if one of these is missing or ambiguous, or if the files have docs in different orders."""
     num_old, num_new = len(old.high), len(new.high)
     groups, number = _groups(joined([old, new]))
     of_old, of_new = groups[:num_old], groups[num_old:]

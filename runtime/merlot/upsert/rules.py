@@ -38,7 +38,7 @@ class Rules:
     deleted_time_to_live: float | None = None
     skips_late: bool = False
     max_future_skew_ms: int | None = None
-    """Milliseconds that a comparison value may be ahead of its message's time and still raise the largest one."""
+    """Milliseconds that a comparison value may be ahead of its message's time and still raise the largest value."""
     sent: FieldSpec | None = None
     """Column of the time when the message was sent. It is stored, so that a replay knows the time as well."""
     pruning: PruningStrategy = PruningStrategy.COMMIT
@@ -46,7 +46,7 @@ class Rules:
     """Columns that are merged; only in mode PARTIAL."""
     nulls_are_least: bool = False
     """True for batches: a row without comparison value is older than all others. In a stream it takes the value of the
-    row before it."""
+    row that it replaces."""
     strategies: Mapping[str, str] = field(default_factory=dict)
     """Name of each merged column's merger."""
 

@@ -1,7 +1,7 @@
 """Bytes of a snapshot of a segment's valid docs: two portable roaring bitmaps behind a header with the segment's key.
 
 A snapshot belongs to one version of a segment, `name@crc`. A snapshot of another version is refused, and so is a
-damaged one or one with another `REVISION`.
+damaged snapshot, or a snapshot with another `REVISION`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Index of one partition's keys, built from the segments of an edition in their order. One thread at a time.
 
-An edition that continues the one before costs its new rows. Any other is built anew from all of its segments: a row
-that is gone may have replaced others, and the index does not remember which. The old index is freed first; what it has
-decided stays in the views, so that a server never holds the keys twice.
+An edition that continues the previous edition costs only its new rows. Any other edition is built anew from all of its
+segments: a row that is gone may have replaced others, and the index does not remember which. The old index is freed
+first; what it has decided stays in the views, so that a server never holds the keys twice.
 """
 
 from __future__ import annotations
@@ -53,12 +53,14 @@ class PartitionIndex:
         return Stats() if index is None else index.stats
 
     def unread(self, keys: tuple[str, ...], rules: Rules) -> tuple[str, ...]:
-        """Return the segments that have to be read to come to an edition of `keys`. Not while `bring` runs."""
+        """Return the segments that have to be read to come to an edition of `keys`. Not to be called while `bring`
+        runs."""
         return keys[len(self._added) :] if self._goes_on(keys, rules) else keys
 
     def bring(self, key: str, segments: Mapping[str, Segment], keys: tuple[str, ...], rules: Rules) -> EditionView:
-        """Bring the index to an edition, given its key, its segments in order, and the `unread` ones of them.
-        MerlotError if they cannot be read: the index is empty then."""
+        """Bring the index to the edition `key`, whose segments in order are `keys`.
+
+        segments: at least the `unread` segments. Raises MerlotError if they cannot be read: the index is empty then."""
         if not self._goes_on(keys, rules):
             self.forget()
         if self._index is None:
@@ -93,7 +95,7 @@ class PartitionIndex:
 
 
 def deciding(rules: Rules) -> tuple[object, ...]:
-    """Return what the bits depend on beside the rows."""
+    """Return the parts of the rules that decide, beside the rows, which docs are valid."""
     return rules.identity, rules.deletes_by
 
 

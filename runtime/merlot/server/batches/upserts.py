@@ -1,8 +1,8 @@
 """Upsert table of batches on one server: brings each partition to the edition that the table consists of.
 
-On the event loop, except for what a thread computes. A partition moves on once every segment of its next edition is
-loaded; until then, and while its index is built, the editions before it answer. Brokers change from one edition to the
-next when some server reports it (`answerable`).
+Runs on the event loop, except for what a thread computes. A partition moves on once every segment of its next edition
+is loaded; until then, and while its index is built, the editions before it answer. Brokers change from one edition to
+the next when some server reports it (`answerable`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 LINGER_S: Final = 360.0
-"""Seconds for which an edition still answers after the next one came: longer than brokers wait for segments that have
-to change together (`broker.routing.atomic_swaps`)."""
+"""Seconds for which an edition still answers after the next edition came: longer than brokers wait for segments that
+have to change together (`broker.routing.atomic_swaps`)."""
 MAX_EDITIONS: Final = 64
 """Most editions of a partition that are kept."""
 REPORT_S: Final = 5.0
@@ -135,7 +135,7 @@ class BatchUpserts:
         return [*keys, *(view.key for view in whole)]
 
     def needed(self, view: TableView) -> set[str]:
-        """Return the segments of the editions that answer while the next ones are built."""
+        """Return the segments of the editions that answer while the next editions are built."""
         self._look_at(view)
         behind = (
             partition
@@ -316,7 +316,7 @@ class BatchUpserts:
         )
 
     def _state(self, edition: Edition, partition: _Partition | None) -> dict[str, Any]:
-        """Return the edition that answers, and what the next one waits for."""
+        """Return the edition that answers, and the segment or settings that the next edition waits for."""
         missing = next((key for key in edition.keys if key not in self._deps.segments), "")
         return {
             "is_built": self._is_current(edition.name),

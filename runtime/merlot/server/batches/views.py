@@ -1,7 +1,7 @@
 """Views that queries have of an upsert table of batches: editions of its partitions, each with its valid docs.
 
 A request names the edition of each partition that it asks for, `upsert/3@<digest>`, beside those segments of it that
-its filter may need. So its whole answer is of one set of segments, the one that its broker routes.
+its filter may need. So its whole answer is of one set of segments, the set that its broker routes to.
 """
 
 from __future__ import annotations

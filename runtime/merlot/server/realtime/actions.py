@@ -1,6 +1,6 @@
 """Run the blocking actions of a replica beside its thread: writes of shared state, and the making of files.
 
-An action that the replica no longer wants when its turn comes is skipped. Every action that was begun gets a result.
+An action that the replica no longer wants when its turn comes is skipped. Every other action gets a result.
 """
 
 from __future__ import annotations

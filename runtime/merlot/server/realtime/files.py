@@ -65,8 +65,8 @@ class NumberingFiles:
         self.keys, self.settled, self._refused = {}, SettledDocs(), {}
         self._former: dict[str, ReplacedFile] = {}
         self._taken: list[DocsAtStart] = []
-        """Valid docs as segments began. All that the first was told of is sealed; for the others that is not known
-        yet."""
+        """Valid docs as segments began, at most five, the oldest first. Once docs have settled, the first is the newest
+        whose rows are all known to be sealed."""
         self._seen: Records | None = None
 
     def take_cut(self, cut: ValidDocsView, numbers: Mapping[int, int], num_docs: Mapping[int, int]) -> None:
@@ -122,7 +122,7 @@ class NumberingFiles:
         return sequences
 
     def note(self, record: StreamSegmentRecord, num_docs: int) -> None:
-        """Note that the index was told of `num_docs` docs of a sealed segment. If these are all, they are the docs of
+        """Note that the index has `num_docs` docs of a sealed segment. If these are all, they are the docs of
         its file."""
         if num_docs == record.total_docs and COMPACTED not in record.custom_map:
             self.keys.setdefault(record.sequence, record.key_text)
@@ -130,8 +130,8 @@ class NumberingFiles:
     def renumbered(
         self, record: StreamSegmentRecord, index: PartitionUpserts, numbers: Mapping[int, int]
     ) -> Mapping[int, Longs] | None:
-        """Return the new number of each doc whose rows are in a segment's new file, by sequence; -1 if the file lacks
-        the doc. None if nothing changes or the file is not here yet. Raises FileGoneError."""
+        """Return the new number of each doc of the files that a segment's new file was made of, by sequence; -1 if the
+        new file lacks the doc. None if nothing changes or the file is not here yet. Raises FileGoneError."""
         if self.is_unknown(record):
             raise FileGoneError(f"docs are of rows whose file was never here segment={record.key_text}")
         if self.is_numbered_by(record):
@@ -165,8 +165,8 @@ class NumberingFiles:
     def _new_docs(
         self, record: StreamSegmentRecord, olds: Sequence[str], docs: Sequence[SegmentDocs], keys: KeyColumns
     ) -> list[Longs] | None:
-        """Return the new number of each doc of the old files, and note these as `former`. None if the new file is not
-        here, or lacks valid docs."""
+        """Return the new number of each doc of the old files, and note the old files in `_former`. None if the new file
+        is not here, or lacks valid docs."""
         with ExitStack() as opened:
             new = opened.enter_context(self._borrow(record.key_text))
             if new is None:

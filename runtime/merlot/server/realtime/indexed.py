@@ -1,8 +1,9 @@
-"""The index of one partition's keys, with the docs that it was told of and the settings that decided them.
+"""The index of one partition's keys, with the number of docs that it has of each segment and the settings that decided
+them.
 
 Each segment has a number in the index that is never used again; docs keep theirs when their segment is sealed.
-`upserts` tells the index of rows as they come and `sealed` of rows that are stored, both through this module and in the
-order of the stream. Everything here belongs to the consuming thread.
+`upserts` enters rows as they come and `sealed` enters rows that are stored, both through this module and in the order
+of the stream. Everything here belongs to the consuming thread.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class IndexDeps:
     borrow: Callable[[str], AbstractContextManager[Segment | None]]
     """Hold a sealed segment, `name@crc`, while it is read; None if it is not loaded. Blocks."""
     scan_s_of: Callable[[StreamSegmentRecord], float]
-    """Return the seconds in which all keys are scanned for expired ones, where the settings say so."""
+    """Return the seconds in which a scan for expired keys comes through all keys, where the settings say so."""
     misplaced: Callable[[pa.Table], int]
     """Count the rows of a batch that belong to another partition, by what the table declares."""
     clock: Clock
@@ -71,7 +72,7 @@ class IndexedRows:
         self.numbers: dict[int, int] = {}
         """Numbers of segments in the index, by sequence."""
         self.num_docs: dict[int, int] = {}
-        """Number of docs of each segment that the index was told of, by sequence."""
+        """Number of docs of each segment that the index has, by sequence."""
         self.decided_by: dict[int, str] = {}
         """Settings that decided the newest docs of each segment, by sequence."""
         self.files = NumberingFiles(deps.where, deps.borrow, deps.clock)
@@ -84,7 +85,8 @@ class IndexedRows:
         self.kept_in: SnapshotStore | None = None
         """Store of snapshots by these settings; None if they want no snapshots."""
         self._changed_at: int | None = None
-        """Segment whose settings differ from those before it, while it has no row: it may come to nothing."""
+        """Sequence of a segment whose settings differ from the previous segment's, while it has no row: it may be given
+        up."""
         self._next_number = 0
         self._point: tuple[Records, int] = ({}, -1)
 
@@ -105,7 +107,7 @@ class IndexedRows:
     # Rows.
 
     def tell(self, sequence: int, rows: pa.Table, first: int) -> None:
-        """Tell the index of stored rows, as docs from `first` on."""
+        """Enter stored rows into the index, as docs from `first` on."""
         assert self.index is not None
         if sequence not in self.numbers:
             self.numbers[sequence] = self.new_number()
@@ -127,7 +129,7 @@ class IndexedRows:
         return docs is not None and self.num_docs.get(previous.sequence, 0) == docs + num_docs
 
     def has_decided(self, part: LogPart) -> bool:
-        """Return True if the index was told of the part as a sealed segment. Raises UnavailableError if its docs are
+        """Return True if the index has the part as a sealed segment. Raises UnavailableError if its docs are
         numbered by another file, or if rows of it are not here yet."""
         if part.sequence not in self.numbers:
             return False
@@ -203,7 +205,7 @@ class IndexedRows:
         self._note_settings(record)
 
     def follow_rules(self, sequence: int) -> None:
-        """Decide by the settings of a segment from here on, in case they have changed since the one before."""
+        """Decide by the settings of a segment from here on, in case they have changed since the segment before."""
         records = self.records
         if sequence not in records:
             return
@@ -238,8 +240,8 @@ class IndexedRows:
         return self._changed_at is not None and self._changed_at not in self.records
 
     def is_to_recover(self) -> bool:
-        """Return True if stored rows have to be decided anew, with all keys. What is shown until then is as it was
-        meant."""
+        """Return True if stored rows have to be decided anew, with all keys. Until then, readers see them as the former
+        settings decided."""
         records, point = self.records, self.recovered_from()
         return any(
             recovery.decided_by(records, sequence, point) != self.decided_by.get(sequence)
@@ -254,7 +256,7 @@ class IndexedRows:
     # Changes of parts.
 
     def undone(self, before: PartitionLog, after: PartitionLog) -> list[int]:
-        """Return the segments whose rows the index has to forget: it was told of rows that are in no part of the log
+        """Return the segments whose rows the index has to forget: it has rows that are in no part of the log
         and in no sealed segment any more, or decided them by other settings than their segment turned out to have."""
         return [sequence for sequence in self.num_docs if self._is_lost(sequence, before, after)]
 
@@ -275,7 +277,7 @@ class IndexedRows:
         return sequence >= self.recovered_from() and record.upsert != self.decided_by[sequence]
 
     def _carried(self, tail: LogPart | None) -> int:
-        """Count the docs that were told as those of the part before."""
+        """Count the docs of a new tail, which the index has as docs of the part before it."""
         is_new = tail is not None and tail.sequence not in self.num_docs
         return stored(tail) if is_new and tail is not None and tail.rows is not None else 0
 

@@ -1,4 +1,4 @@
-"""The partition's log as it grows: the segment that is worked on, with its tail, and those before it.
+"""The partition's log as it grows: the segment that is worked on, with its tail, and the segments before it.
 
 The consuming thread alone changes it. Readers take `log`, which is immutable; the row listener hears of each change
 first. Rows behind an agreed end go into a part of their own as soon as the end is known, so that little is copied. That
@@ -106,8 +106,9 @@ class OpenSegments:
         return replace(part, sequence=new.sequence, name=new.name)
 
     def _done(self, old: StreamSegmentRecord | None, new: StreamSegmentRecord) -> LogPart | None:
-        """Return the part that was worked on, now that its segment is committed or gone; None if its rows are not here.
-        A part without rows stays for a while like any other: brokers ask by it until they have heard of the next."""
+        """Return the part that was worked on, now that its segment is committed or gone; None if it is gone and its
+        rows are not all here. A part without rows stays for a while like any other: brokers ask by it until they have
+        heard of the next."""
         worked, now = self.worked, self._deps.clock.monotonic()
         end = new.start_offset if old is None or old.end_offset is None else old.end_offset
         if worked.rows is not None and worked.rows.next_offset >= end:

@@ -61,7 +61,7 @@ class PartitionConsumer:
     def __init__(self, partition: int, deps: PartitionDeps) -> None:
         self.partition = partition
         self.has_left = False
-        """True if it is another server's by now: it is not queried any more, and can be stopped."""
+        """True if the partition is another server's by now: it is not queried here any more, and can be stopped."""
         self._deps = deps
         self._replica_view = ReplicaView(partition)
         self._reading = StreamReading(partition, deps)
@@ -203,7 +203,7 @@ class PartitionConsumer:
             return
 
     def _begin(self) -> bool:
-        """Begin with the open segment; return False if there is none to consume."""
+        """Begin with the open segment; return False if there is none to consume, or if it is too early."""
         records = self._replica_view.chain.records
         last = records[max(records)] if records else None
         if last is None or not self._listener.may_begin() or not self._reading.may_try():
@@ -235,8 +235,8 @@ class PartitionConsumer:
             self._replica = replace(replica, limits=limits)
 
     def _finish_download(self) -> None:
-        """Tell the replica once the committed file is loaded: the table data manager fetches it, like any other
-        segment."""
+        """Tell the replica once the committed file is loaded, or is not for this server to load. The table data manager
+        fetches it, like any other segment."""
         action = self._current.doing
         if not isinstance(action, Download):
             return

@@ -1,5 +1,5 @@
 """Count rows that are not in the partition of the stream that their table declares: all rows of a key have to meet in
-one.
+one partition.
 
 Producers have to mend this, so rows are counted and kept. If a partition function has no kernel, only the first rows of
 each batch are checked.

@@ -30,7 +30,8 @@ class SegmentSettings:
     request: BuildRequest
     flush: FlushSpec
     access: str
-    """Properties and Secret that the stream is read with, as text. When they change, the stream is opened again."""
+    """Properties that the stream is read with, and the name of its Secret, as text. When they change, the stream is
+    opened again."""
     latest: Callable[[], OffsetRange]
     open_poller: Callable[[int, PollCounts], Poller]
     after_gap: Callable[[int, OffsetRange], int | None]

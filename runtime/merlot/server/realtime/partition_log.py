@@ -1,8 +1,8 @@
 """Log of one partition on a server: segments end to end, the last of which still grows.
 
 `name@0` asks for everything from a segment's beginning on, so a log keeps parts whose segment is committed for a while:
-brokers that have not heard of the commit ask by them. A part is read from its rows until its sealed file is loaded, and
-from the file then. Logs are immutable; the partition's thread replaces them, any thread reads them.
+brokers that have not heard of the commit still ask for them. A part is read from its rows until its sealed file is
+loaded, and from the file then. Logs are immutable; the partition's thread replaces them, any thread reads them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LogPart:
     key: str = ""
     """Key (`name@crc`) of the segment, once it is committed."""
     loaded_at: float | None = None
-    """Monotonic time at which its file was loaded."""
+    """Monotonic time at which its file was loaded, or at which the part ended without a file."""
     reported_at: float | None = None
     """Monotonic time at which the server's report showed that."""
 

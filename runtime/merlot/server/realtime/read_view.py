@@ -1,7 +1,7 @@
 """Read view of a table's stream for one request: each partition's log and valid docs, taken once.
 
-In an upsert table the log and the valid docs are one reference (`upserts.UpsertView`). A row that moves from one
-segment to another while a request is answered is therefore seen exactly once. On the event loop.
+In an upsert table the log and the valid docs are one reference (`views.UpsertView`). A row that moves from one
+segment to another while a request is answered is therefore seen exactly once. Used on the event loop.
 """
 
 from __future__ import annotations

@@ -56,8 +56,8 @@ class StreamReading:
         return None if self._poller is None else self._poller.stopped_at
 
     def use(self, record: StreamSegmentRecord) -> SegmentSettings:
-        """Read by the segment's settings from now on, and return them. Raises MerlotError if they cannot be made
-        out."""
+        """Read by the segment's settings from now on, and return them. Raises MerlotError if they cannot be
+        read."""
         made_of = record.pinned_id, self._deps.revision()
         before, was_made_of = self._settings, self._made_of
         is_same = before is not None and was_made_of is not None and was_made_of[0] == record.pinned_id
@@ -81,8 +81,8 @@ class StreamReading:
         return not is_stopped and not self._deps.memory.is_full and self._deps.clock.monotonic() >= self._not_before
 
     def poll(self, segment: str, offset: int, timeout_s: float) -> RowBatch | MessageLost | None:
-        """Return what has come from the offset on; Lost if the stream does not have that any more; None if it cannot be
-        read. The cause is in `error` then."""
+        """Return the rows from the offset on; MessageLost if the stream does not have that offset any more; None if it
+        cannot be read. The cause is in `error` then."""
         try:
             batch = self._opened(offset).poll(timeout_s)
         except OffsetOutOfRangeError as error:

@@ -1,7 +1,8 @@
-"""View that a partition's replica has of its surroundings: the partition's segments, and what other servers report.
+"""View that a partition's replica has of shared state: the partition's segments, and what other servers report.
 
-Each fact has one writer. The event loop writes what it reads of the table's tree, its helper what other servers report,
-and the partition's thread what its own writes have made of the tree. The thread reads all of them.
+The event loop writes the segments that it reads of the table's tree, and a thread of its I/O executor what other
+servers report. The partition's thread writes what its own writes have made of the tree, and the positions that it reads
+after its own. The partition's thread reads everything.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class PeerState:
 
 
 class ReplicaView:
-    """Newest state of the surroundings, and whether the replica has seen it."""
+    """Newest state that is known here, and whether the replica has seen it."""
 
     def __init__(self, partition: int) -> None:
         self.read = SegmentChain()

@@ -1,8 +1,8 @@
 """Sealed segments that minions rewrite without the rows that were replaced (UpsertCompactionTask): both sides of it.
 
-Before: a server tells minions the valid docs in `SettledDocs`. A consumed row may come to nothing, and what it replaced
-would be valid again. So only what sealed rows have replaced is told: the valid docs are taken when a segment begins,
-and told once all rows they are based on are sealed.
+Before: a server tells minions the valid docs in `SettledDocs`. A consumed row may be given up, and the row that it
+replaced would be valid again. So only rows that sealed rows have replaced are reported: the valid docs are taken when a
+segment begins, and reported once all rows that they are based on are sealed.
 
 After: the new file has some docs of the old file in the same order, among them all that are valid. Their keys say which
 (`upsert.rewriting`), so that a replica depends on nobody's word; a file that lacks a valid doc is refused. Brokers ask
@@ -105,11 +105,11 @@ class ReplacedFile:
     """Sequence of the segment that has the new file; another segment's if segments were merged."""
     num_docs: int
     docs: Longs
-    """Doc of this file for each doc of the new file; -1 for a doc that is not valid."""
+    """Doc of this file for each doc of the new file; -1 for a doc that is not valid, or came from another file."""
 
     def behind(self, sequence: int, docs: Longs) -> ReplacedFile:
         """Return the same, now that yet another file is in its place. `docs`: for each doc of that file, its doc in the
-        one before, or -1."""
+        file before it, or -1."""
         return ReplacedFile(sequence, self.num_docs, np.where(docs >= 0, self.docs[docs], -1))
 
     def words(self, newer: Words | None) -> Words:

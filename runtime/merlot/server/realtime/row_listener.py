@@ -1,5 +1,5 @@
-"""Listeners to a partition's rows, which put them into its consuming segment. An upsert table's has to know of every
-row.
+"""Listeners to a partition's rows, which put them into its consuming segment. An upsert table's listener has to know
+of every row.
 
 Each partition has one listener. All calls come from the partition's consuming thread, in the order of the stream. Rows
 of one message are never in two segments.

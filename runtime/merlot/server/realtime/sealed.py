@@ -1,5 +1,5 @@
-"""Tell the index of a partition's sealed segments, in the order of the stream: from a checkpoint, if one fits, and by
-reading what is stored.
+"""Enter a partition's sealed segments into its index, in the order of the stream: from a checkpoint, if a checkpoint
+fits, and by reading what is stored.
 
 A checkpoint's bits are taken as they are, and the keys of the docs that are alive are entered afterwards. Segments
 behind the checkpoint are read whole, block by block.
@@ -51,7 +51,7 @@ class SealedRows:
         self._unloaded: list[int] = []
         """Segments of a checkpoint whose keys are not in the index yet."""
         self._begun_with = -1
-        """Last segment of that checkpoint, until its keys are in the index."""
+        """Last segment of that checkpoint, until `add` has entered every segment; else -1."""
 
     @property
     def are_keys_loaded(self) -> bool:
@@ -63,8 +63,8 @@ class SealedRows:
         self._unloaded = []
 
     def add(self, before: int | None) -> bool:
-        """Tell the index of every sealed doc before a segment that it was not told of; return False if a segment is not
-        here."""
+        """Enter every sealed doc before a segment that the index does not have; return False if a segment is not
+        here, or if there is no segment."""
         rows = self._rows
         if rows.index is None:
             self._recover(before)

@@ -103,8 +103,8 @@ class Sealing:
         return committed.view
 
     def keep(self, segment: str) -> None:
-        """Put the file where this server looks for its own, unless it is there: it is the committed one. Raises
-        OutOfSpaceError and UnavailableError."""
+        """Put the file, which is the committed one, where this server looks for segment files, unless it is there.
+        Raises OutOfSpaceError and UnavailableError."""
         file = self._of(segment)
         if not file.is_kept:
             self._deps.files.adopt(self._deps.table, file.built.metadata.key, file.built.path)

@@ -9,14 +9,14 @@ from merlot.errors import NotFoundError, UnavailableError
 
 
 class SecretMissingError(NotFoundError):
-    """Raised if the server has no such Secret, or one without keys."""
+    """Raised if the server has no such Secret, or if the Secret has no keys."""
 
 
 def read_secret(folder: Path | None, name: str) -> Mapping[str, str]:
     """Return the contents of the Secret's files, by their names.
 
-    SecretMissingError if there is no such Secret, or none yet: Kubernetes mounts an empty folder until the Secret is
-    made. UnavailableError if it cannot be read."""
+    Raises SecretMissingError if there is no such Secret, or not yet: Kubernetes mounts an empty folder until the Secret
+    is made. Raises UnavailableError if it cannot be read."""
     if folder is None or not (folder / name).is_dir():
         raise SecretMissingError(f"no secret of this name on the server secret={name} folder={folder}")
     try:

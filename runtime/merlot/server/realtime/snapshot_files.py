@@ -42,7 +42,8 @@ class LocalCheckpoint(BaseModel):
 
 
 class SnapshotFolder:
-    """Folder of one partition's snapshots. Raises OutOfSpaceError and UnavailableError where a disk does."""
+    """Folder of one partition's snapshots. Writes raise OutOfSpaceError if the disk is full, and UnavailableError
+    if it fails otherwise."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,7 +72,7 @@ class SnapshotFolder:
                 file.unlink(missing_ok=True)
 
     def find(self) -> LocalCheckpoint | None:
-        """Return the checkpoint; None if there is none. CorruptionError if it cannot be read."""
+        """Return the checkpoint; None if there is none. Raises CorruptionError if it cannot be read."""
         path = self._path / LIST
         try:
             data = path.read_bytes()
@@ -88,7 +89,7 @@ class SnapshotFolder:
             raise CorruptionError(f"list of snapshots cannot be read path={path}") from error
 
     def read(self, name: str) -> bytes:
-        """Return a file's bytes; CorruptionError if it cannot be read."""
+        """Return a file's bytes; raise CorruptionError if it cannot be read."""
         path = self.path_of(name)
         try:
             return path.read_bytes()

@@ -106,7 +106,7 @@ class Snapshots:
         self.at_ms: int | None = None
         """Time of the checkpoint that a recovery would begin with, as far as this replica knows."""
         self.sequence = -1
-        """Last segment in it."""
+        """Sequence of the last segment in that checkpoint."""
         self.kept_in: SnapshotStore | None = None
         self._deps = deps
         self._where = f"table={deps.table} partition={deps.partition}"
@@ -127,7 +127,7 @@ class Snapshots:
             self._captured = captured
 
     def forget(self) -> None:
-        """Drop what was captured: its rows came to nothing."""
+        """Drop what was captured: its rows were given up."""
         self._captured = None
 
     def tend(self, records: Records, kept_in: SnapshotStore | None) -> None:

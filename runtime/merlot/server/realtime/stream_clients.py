@@ -39,7 +39,8 @@ class StreamClients:
 
     def of(self, declared: StreamIngestion) -> StreamClient:
         """Return the stream. If the Secret has changed, a new client logs in with what it says now; at the latest when
-        the old login is refused. InvalidInputError, NotFoundError or UnavailableError if the client cannot be made."""
+        the old login is refused. Raises InvalidInputError, NotFoundError or UnavailableError if the client cannot be
+        made."""
         key, secrets = declared.model_dump_json(exclude={"flush"}), self.secrets_of(declared)
         with self._lock:
             client = self._clients.get(key)

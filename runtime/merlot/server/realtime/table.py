@@ -1,7 +1,7 @@
 """Stream of one table on one server: which partitions it consumes, what answers for them, and its progress reports.
 
-On the event loop, except for what blocks. The table data manager passes on every change of shared state; partitions
-have threads.
+Used on the event loop, except for methods that block. The table data manager passes on every change of shared state;
+partitions have threads.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class StreamThreads:
     secrets_of: Callable[[str], Mapping[str, str]]
     """Return the properties in a Secret, by its name."""
     allowed: AllowedStreams = field(default_factory=AllowedStreams)
-    """Hosts that tables may name."""
+    """Hosts and folders that streams of tables may name."""
     keys: KeyMemory = field(default_factory=KeyMemory)
     """Memory that the keys of upsert tables take."""
 
@@ -387,8 +387,7 @@ class TableStream:
         )
 
     def _memory(self, partitions: Sequence[PartitionProgress]) -> MemoryProgress | None:
-        """Return whether memory suffices for the keys of an upsert table and those of the others; None for other
-        tables."""
+        """Return the memory that the keys of all upsert tables take and need, if this is one of them; else None."""
         upserts = {progress.partition: progress.upsert for progress in partitions if progress.upsert is not None}
         if not upserts:
             return None

@@ -3,8 +3,9 @@
 The partition's thread feeds the index (`merlot.upsert`): first with the sealed segments in the order of the stream
 (`sealed`), then with rows as they come. So every replica, also one that begins anew, comes to the same valid docs. Docs
 of a segment keep their numbers when it is sealed, and so do their bits. Readers take an `UpsertView`, one reference to
-the bits of all segments of the partition at one moment. The index is built anew where rows that it was told of are
-given up, or were decided by other settings than their segment has. Readers see the view of before until it is built.
+the bits of all segments of the partition at one moment. The index is built anew if rows that it has are
+given up, or were decided by other settings than their segment has. Readers see the former view meanwhile. If the index
+cannot be built, nothing of the partition is answered until it can.
 """
 
 from __future__ import annotations
@@ -43,11 +44,12 @@ class UpsertListener:
         self._next_scan = 0.0
         self._merger_retry = MergerRetry(deps.where)
         self.view: UpsertView | None = None
-        """View that queries see. None while the index is being built: nothing of the partition can be queried then."""
+        """View that queries see. None if there is no index and no former view: nothing of the partition can be queried
+        then."""
         self.is_building = False
         """True while what is shown is of an index that is about to be replaced."""
         self.num_misplaced = 0
-        """Rows since the partition is consumed here that belong to another partition, by what the table declares."""
+        """Number of rows consumed here that belong to another partition, by what the table declares."""
         self._stats = Stats()
         """Counts of the moment that `view` shows: amid a batch the index knows keys whose rows nobody sees yet."""
 
@@ -152,7 +154,7 @@ class UpsertListener:
 
     @contextmanager
     def _all_or_nothing(self, shown: UpsertView | None = None) -> Iterator[None]:
-        """Give the index up if it was told of some rows only, or of rows that nobody has; `settle` builds it anew.
+        """Give the index up if it has some rows of a batch only, or rows that nobody has; `settle` builds it anew.
         `shown` is the view that readers see until then."""
         try:
             yield
@@ -186,7 +188,7 @@ class UpsertListener:
     # The index.
 
     def _open(self, part: LogPart, log: PartitionLog) -> None:
-        """Take up a new part: empty, or the tail of the one before."""
+        """Take up a new part: empty, or the tail of the part before."""
         previous, rows = log.part(part.sequence - 1), self._rows
         if part.rows is None:
             return
@@ -200,7 +202,7 @@ class UpsertListener:
         rows.index.committed()
 
     def _scan(self) -> None:
-        """Scan some keys for expired ones, where the settings say so and it is time to."""
+        """Scan one shard for expired keys, if the settings say so and it is time to."""
         now, index = self._deps.clock.monotonic(), self._rows.index
         if index is not None and index.rules.pruning is PruningStrategy.SCAN and now >= self._next_scan:
             index.scan()

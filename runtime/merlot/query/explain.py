@@ -40,7 +40,7 @@ SCHEMA: Final = pa.schema(
 )
 MATCH_ALL: Final = "FILTER_MATCH_ENTIRE_SEGMENT"
 Origins = dict[int, tuple[Node, Expr]]
-"""The predicate of each node, by the node's id."""
+"""The predicate of each node, by the node's id. The node is kept with it, so that no other node gets its id."""
 Row = dict[str, Any]
 """Columns of `SCHEMA`. Missing columns are null."""
 Operators = list[tuple[int, str]]

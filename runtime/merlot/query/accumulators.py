@@ -1,7 +1,8 @@
 """Accumulators that feed the state of one aggregate, chunk by chunk, in one task.
 
 `groups` is u32, one group per row of the chunk, or None when there is a single group. Rows that the aggregate's FILTER
-drops do not reach the state, nor, with null handling, rows where an argument is null.
+drops do not reach the state. With null handling, neither do rows where an argument is null, unless the function takes
+nulls.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class Accumulator:
         return self._holding.columns(self._state.columns(groups))
 
     def _ids(self, chunk: Chunk, groups: Groups | None) -> tuple[NDArray[Any], Groups | None]:
-        """Return the dict ids of the only argument's values, without nulls."""
+        """Return the dict ids of the only argument's values that are not null, and the groups of those values."""
         argument = self._arguments[0]
         assert isinstance(argument, Column)
         nulls = chunk.visible_nulls(argument.name)
@@ -113,7 +114,8 @@ class Accumulator:
 def argument_values(
     aggregation: Aggregation, rows: ColumnSource, groups: Groups | None, *, takes_scaled: bool = False
 ) -> tuple[list[Any], Groups | None, int]:
-    """Return the values of each argument in the rows where none is null, their groups, and their number.
+    """Return the values of each argument in the rows where none is null, their groups, and their number. A function
+    that takes nulls gets all rows, as Arrow arrays.
 
     `takes_scaled` allows `vectors.scaled.Scaled` for BIG_DECIMAL."""
     vectors = [evaluate(expr, rows).spread(rows.num_rows) for expr in aggregation.arguments]

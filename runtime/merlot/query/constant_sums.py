@@ -1,7 +1,8 @@
 """Sum-plus-constant rewrite: for SUM(a), SUM(a + 1), AVG(a - 2), …, one sum of `a` and one count, from which all states
 follow exactly.
 
-Done only if no `a + k` can overflow, so that a query fails, or not, as if each had been computed by itself.
+The rewrite is done only if no `a + k` can overflow: a query fails exactly if it would fail with each sum computed by
+itself.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from merlot.tree.nodes import Call, Expr, Literal
 from merlot.tree.types import INT, SqlType
 
 MOST_CONSTANT: Final = 1 << 30
-"""Largest constant. Times 2**31 rows it fits 64 bits."""
+"""Bound of the magnitude of constants, exclusive. Times 2**31 rows it fits 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)

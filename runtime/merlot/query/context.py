@@ -26,7 +26,7 @@ they break even; at 6 million in 8 segments a helper saves a tenth to a quarter.
 
 
 class QueryTimeoutError(UnavailableError):
-    """The query's deadline passed."""
+    """Raised if the query's deadline has passed."""
 
     code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
 
@@ -42,7 +42,7 @@ class ExecutionLimits:
     """Bounds of one query on one server or broker. Exceeding a bound is an error, never a shorter answer."""
 
     max_groups: int = 5_000_000
-    """Most groups that a server holds, of one segment and of all together."""
+    """Most groups that a server or broker holds, of one segment and of all together."""
     max_rows: int = 10_000_000
     """Most rows of a selection, partial or final."""
     max_bytes: int = 1 << 30
@@ -109,8 +109,9 @@ class ExecutionContext:
     most_docs: int | None = None
     """Most docs to look at; more raise TooMuchWorkError."""
     coalesce_later: Callable[[Callable[[], None]], None] | None = None
-    """Schedules the coalescing of columns for later, one call for each column. If set, the calling thread has no time
-    to coalesce and uses only columns that already are; if None, the calling thread coalesces them."""
+    """Function that schedules the coalescing of one column, or of the star-trees of the same segments, for later. If
+    set, the calling thread has no time to coalesce and uses only what is coalesced already; if None, the calling thread
+    coalesces."""
 
 
 def check_groups(limits: ExecutionLimits, num_groups: int) -> None:

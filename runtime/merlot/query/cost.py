@@ -54,7 +54,8 @@ def num_mergers(num_rows: int, context: ExecutionContext) -> int:
 
 
 def docs_to_visit(leaf: Leaf, target: LeafTarget) -> float:
-    """Return the number of docs whose values the filter may have to read, or that are certain matches to be read."""
+    """Return the number of docs to read: the docs that lists and spans of the filter leave. It is 0 if an aggregation
+    reads no column and its filter keeps all docs."""
     num_docs = target.columns.num_docs
     node = target.node
     work = leaf.work

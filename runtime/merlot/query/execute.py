@@ -58,7 +58,8 @@ def prepare(
 
 
 def _sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) -> Sources:
-    """Return the segments that have docs; small segments are coalesced if their columns are, or are due to be."""
+    """Return the segments that have docs. Small segments are coalesced if their columns already are, or if coalescing
+    them is due."""
     with_docs = [segment for segment in segments if segment.num_docs]
     coalesced = coalesced_segments.sources(leaf, with_docs, context)
     return Sources(apart(with_docs, context)) if coalesced is None else coalesced

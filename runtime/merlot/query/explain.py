@@ -2,7 +2,7 @@
 stops there.
 
 Segments that are treated alike form a group. A group is a row: its operators as JSON, each with its depth, and the
-numbers of its segments and docs; or, for segments that are left out, what rules them out.
+numbers of its segments and docs; or, for segments that are left out, the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SCHEMA: Final = pa.schema(
 )
 MATCH_ALL: Final = "FILTER_MATCH_ENTIRE_SEGMENT"
 Origins = dict[int, tuple[Node, Expr]]
-"""The predicate of each node, by the node's id."""
+"""The predicate of each node, by the node's id. The node is kept with it, so that no other node gets its id."""
 Row = dict[str, Any]
 """Columns of `SCHEMA`. Missing columns are null."""
 Operators = list[tuple[int, str]]
@@ -80,7 +80,7 @@ def explain(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
 
 
 def left_out(**numbers: int) -> list[Row]:
-    """Return rows for segments that are not read, by what rules them out."""
+    """Return rows for segments that are not read, given their numbers by reason."""
     return [{"pruner": name, "segments": number} for name, number in numbers.items() if number]
 
 

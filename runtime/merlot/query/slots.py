@@ -37,7 +37,7 @@ class SlotSource:
         return self._vector(name)
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Return which rows are null."""
+        """Return the mask of null rows; None if no row is null."""
         return self._vector(name).nulls
 
     def at(self, rows: Rows) -> SlotSource:

@@ -23,7 +23,7 @@ from merlot.tree.nodes import Expr
 
 @dataclass(frozen=True, slots=True)
 class LeafSource:
-    """Docs of a segment, or of small segments that are coalesced."""
+    """Docs of a segment, or of coalesced segments, or the star-tree documents that stand for them."""
 
     columns: Columns
     starts: NDArray[np.int64] | None = None
@@ -47,7 +47,7 @@ class Sources:
 
     every: Sequence[LeafSource]
     on_run: Callable[[], None] = lambda: None
-    """Called once the query is sure to run here."""
+    """Function that is called once the query is sure to run here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class LeafTargets:
     alive: Sequence[LeafTarget]
     """Targets that may hold a match."""
     on_run: Callable[[], None]
-    """Called once the query is sure to run here."""
+    """Function that is called once the query is sure to run here."""
 
 
 @dataclass(frozen=True, slots=True)

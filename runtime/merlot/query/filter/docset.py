@@ -72,7 +72,8 @@ class DocSet:
         max_docs: int = CHUNK_DOCS,
         shared: frozenset[Expr] = frozenset(),
     ) -> Iterator[Chunk]:
-        """Yield all docs, at most max_docs at a time. Spans stay spans; small pieces are listed together."""
+        """Yield all docs, at most max_docs at a time. Long spans stay spans; other pieces are listed together. Listed
+        docs may come after a span that follows them."""
         new_chunk = partial(Chunk, columns, null_handling=null_handling, shared=shared)
         pending: list[Docs] = []
         num_pending = 0

@@ -111,7 +111,7 @@ class _ValuesAtDocs:
 def _reader(columns: Columns, name: str) -> _ValuesAtDocs:
     reader = columns.reader(name)
     if isinstance(columns, SegmentColumns):
-        row_reader: RowReader = reader  # type: ignore[assignment]  # of a segment's columns every reader is one
+        row_reader: RowReader = reader  # type: ignore[assignment]  # every reader of a segment's column is a RowReader
         return _ValuesAtDocs(reader, row_reader.take_dict_ids, row_reader.take_values)
     return _ValuesAtDocs(reader, lambda docs: reader.dict_ids()[docs], lambda docs: reader.values()[docs])
 

@@ -44,8 +44,8 @@ def folding(budget: Budget | None) -> Callable[[Call], Expr]:
 
 def fold(call: Call, check: Callable[[], None] | None = None) -> Expr:
     """Return the value of a call whose arguments are all constants. Return the call itself if it fails, is a list,
-    takes more than `FOLD_BYTES` or has more than `FOLD_LETTERS`: other queries wait while one is planned, and plans are
-    kept.
+    takes more than `FOLD_BYTES` or has more than `FOLD_LETTERS`: other queries wait while a query is planned, and plans
+    are kept.
 
     `check` raises at the deadline. A call that fails stays a call: it fails the query if a row needs it, as it would
     with a column in it."""

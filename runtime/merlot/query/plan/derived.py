@@ -1,7 +1,7 @@
 """Expressions that segments have stored as columns: `DATETRUNC('DAY', ts)` becomes the column `$ts$DAY`.
 
-Done per segment, after pruning, which knows the bounds of the times themselves. An expression is replaced only if it
-equals the stored values doc for doc: in UTC, and with the column's unit as unit of input and output.
+This is done per segment, after pruning, which knows the bounds of the times themselves. An expression is replaced only
+if it equals the stored values doc for doc: in UTC, and with the column's unit as unit of input and output.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _calls(exprs: Iterable[Expr]) -> Iterator[Computed]:
 
 def _derived(expr: Expr) -> Computed | None:
     """Return the derived column that equals an expression, with the unit that its column's times must have; None if
-    none does."""
+    there is no such column."""
     if not isinstance(expr, Call) or expr.function != "datetrunc":
         return None
     granularity, column, unit, zone, output = expr.args

@@ -15,7 +15,7 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr) -> Iterator[Expr]:
     """Yield the expression and everything below it, each before what is below it. Constant operands are skipped: an IN
-    may have a hundred thousand of them."""
+    may have a hundred thousand of them. So are filters of aggregates."""
     pending = [expr]
     while pending:
         node = pending.pop()
@@ -25,7 +25,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
 
 def columns_of(expr: Expr) -> frozenset[str]:
     """Return the names of the columns that an expression reads."""
-    # Asked some ten times a query: without generators it takes a third.
+    # Called some ten times a query: without generators it takes a third of the time.
     names: list[str] = []
     pending = [expr]
     while pending:
@@ -38,7 +38,7 @@ def columns_of(expr: Expr) -> frozenset[str]:
 
 
 def shared_by(exprs: Iterable[Expr]) -> frozenset[Expr]:
-    """Return the columns and calls that occur more than once. What is inside of such a call counts only if it occurs
+    """Return the columns and calls that occur more than once. An operand of such a call counts only if it occurs
     elsewhere too."""
     seen, shared = set[Expr](), set[Expr]()
     pending = list(exprs)
@@ -60,7 +60,8 @@ def has_aggregate(expr: Expr) -> bool:
 
 
 def replace(expr: Expr, substitute: Callable[[Expr], Expr | None]) -> Expr:
-    """Return a top-down copy. What `substitute` returns, unless None, replaces a node and all below it."""
+    """Return a copy in which `substitute` replaces nodes, from the top down. If it returns an expression for a node,
+    this replaces the node and all below it. Aggregates that it does not replace stay as they are, operands included."""
     replacement = substitute(expr)
     if replacement is not None:
         return replacement

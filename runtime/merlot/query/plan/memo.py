@@ -22,7 +22,7 @@ class Memo:
     def cached(self, make: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the result of `make`, a function or a class, which is called the first time only.
 
-        Its arguments are the node, and what is the same whenever the node is used."""
+        Its arguments are the node, and values that are the same whenever the node is used."""
         result = self._results.get(make, _MISSING)
         if result is _MISSING:
             result = self._results[make] = make(*args, **kwargs)

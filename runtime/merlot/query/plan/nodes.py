@@ -4,8 +4,8 @@ their answers.
 Partial answers have slots: `k0`, `k1`, … group keys, `a0`, … aggregates (each with one column per part of its state),
 `c0`, … selected expressions. Expressions above a leaf refer to its slots as columns of those names.
 
-A stage above others (a set operation, a window, a join) is one more member of `PlanNode`, over `PlanNode`s of its own;
-servers are only ever sent leaves. Nodes are immutable, and plans that differ in WHERE alone share the rest.
+Stages above leaves (a join, a window, a set operation) are not part of this tree: `query.stages` cuts a statement into
+queries with plans of their own. Nodes are immutable, and plans that differ in WHERE alone share the rest.
 """
 
 from __future__ import annotations

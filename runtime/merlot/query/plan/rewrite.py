@@ -1,4 +1,4 @@
-"""Filters made simpler without changing what they keep: a tuple of functions, expression in, expression out.
+"""Simplification of filters that keeps their meaning: a tuple of functions from an expression to an expression.
 
 NOT is pushed through AND and OR to the predicates, which is sound in three-valued logic too; it is not pushed *into* a
 predicate, because on a multi-value column NOT(p) is the complement of the docs that p keeps.

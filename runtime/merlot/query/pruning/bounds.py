@@ -59,8 +59,8 @@ def _value(type_: TypeName, value: Any) -> Bound:
 
 
 def _float(type_: TypeName, value: float | str) -> float:
-    """Return the float that a FLOAT's text stands for. It is written with a float32's shortest digits: read as a
-    float64 they would be another number."""
+    """Return the number that a bound of a FLOAT or DOUBLE stands for. A FLOAT is written with a float32's shortest
+    digits: read as a float64 they would be another number."""
     try:
         with np.errstate(over="raise"):
             return float(np.float32(float(value)) if type_ is TypeName.FLOAT else float(value))

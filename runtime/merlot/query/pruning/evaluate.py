@@ -1,9 +1,10 @@
 """Evaluation of a filter over the statistics of all segments: a walk down its tree, one or two array operations at each
 node.
 
-Sound under NOT, since what is not known exactly is SOME at the leaf; columns compared with columns are SOME, and so are
-functions except those that rise with a column (`monotone`). Multi-value columns: a positive predicate needs any value
-to match, so its ALL is weakened; `not_equals` and `not_in` are the complements of their positive twins.
+It is sound under NOT, since a predicate that is not decided exactly is SOME at the leaf. Columns compared with columns
+are SOME, and so are functions except those that rise with a column (`monotone`). Multi-value columns: a positive
+predicate needs any value to match, so its ALL is weakened; `not_equals` and `not_in` are the complements of their
+positive twins.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _POSITIVE: Final = {"not_equals": "equals", "not_in": "in"}
 def evaluate(where: Expr | None, statistics: SegmentStatistics, *, null_handling: bool = False) -> Verdicts:
     """Return the verdict of each segment: NONE if no row passes the filter, ALL if every row does, else SOME.
 
-    With null handling a row may neither pass nor fail, so the verdict is ALL only if no column has nulls."""
+    With null handling a row may neither pass nor fail, so the verdict of a filter is never ALL."""
     if where is None:
         verdicts = constant(statistics.num_segments, ALL)
     else:

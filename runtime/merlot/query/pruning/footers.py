@@ -1,4 +1,4 @@
-"""Statistics of open segments, from their footers, for every column that a footer bounds."""
+"""Statistics of segments, from their footers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTEGERS = (TypeName.INT, TypeName.LONG)
 def statistics_of(
     footers: Sequence[SegmentMetadata], schema: TableSchema, columns: Collection[str]
 ) -> SegmentStatistics:
-    """Return the statistics of these columns of the schema. Takes about a microsecond per segment and column."""
+    """Return the statistics of these columns of the schema. It takes about a microsecond per segment and column."""
     num_docs = np.array([footer.num_docs for footer in footers], np.int64)
     is_empty = num_docs == 0
     fields = [field for name in columns if (field := schema.field(name)) is not None]
@@ -61,7 +61,7 @@ def _partitions(footer: SegmentMetadata, field: FieldSpec) -> SegmentPartitions 
 
 
 def are_texts_alike(stored: TypeName, declared: TypeName) -> bool:
-    """Return whether equal values have the same text for a partition function, although the type was widened since."""
+    """Return whether equal values have the same text for a partition function, even if the type was widened since."""
     return stored is declared or (stored in _INTEGERS and declared in _INTEGERS)
 
 

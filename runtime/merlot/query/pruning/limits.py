@@ -1,8 +1,8 @@
 """Pruning of segments that a LIMIT makes superfluous: others are certain to hold enough rows, or enough rows that come
 first.
 
-Pinot's SelectionQuerySegmentPruner. A segment counts with all its docs, and only if every row of it passes the
-filter.
+Pinot's name for this is SelectionQuerySegmentPruner. A segment counts with all its docs, and only if every row of it
+passes the filter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def order_column(work: LeafWork) -> str | None:
 
 
 def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) -> NDArray[np.bool_]:
-    """Return a mark for each segment that is still needed, among those whose verdict is not NONE."""
+    """Return a mask of the segments that are still needed. No segment with the verdict NONE is."""
     matching: NDArray[np.bool_] = verdicts != NONE
     if work.kind is not LeafKind.SELECTION or statistics.num_docs is None:
         return matching
@@ -35,7 +35,7 @@ def needed(work: LeafWork, verdicts: Verdicts, statistics: SegmentStatistics) ->
     if work.rows_needed > int(sure_docs.sum()):
         return matching
     if not work.order_by:
-        # Of the segments that are certain to pass, the first ones that hold enough rows.
+        # The first segments suffice that are certain to pass and together hold enough rows.
         reached = np.cumsum(sure_docs)
         first: NDArray[np.bool_] = (verdicts == ALL) & (reached - sure_docs < work.rows_needed)
         return first

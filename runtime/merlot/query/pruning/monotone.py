@@ -45,7 +45,7 @@ def functions_of(where: Expr | None) -> Iterator[Expr]:
 
 
 def bounds_of(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges | None:
-    """Return the bounds of the expression, computed from those of its column; None if one of them has no value."""
+    """Return the bounds of the expression, computed from those of its column; None if that fails for one of them."""
     if not len(ranges.scale):
         return ranges
     try:

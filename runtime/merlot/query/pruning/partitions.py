@@ -28,7 +28,7 @@ CACHED_PARTITIONS = 4096
 
 
 class HashedFunction:
-    """Partition function with a cache of the partitions of constants. Compared by identity: see `function_of`."""
+    """Partition function with a cache of the partitions of constants. It is compared by identity: see `function_of`."""
 
     __slots__ = ("partition_of", "problem")
 

@@ -29,8 +29,7 @@ FEW_VALUES = 8
 
 @dataclass(frozen=True, slots=True)
 class ColumnRanges:
-    """Bounds by segment: all stored values lie between them, and both occur. Unknown bounds are wider than the
-    scale."""
+    """Bounds by segment: all values that queries see lie between them. Unknown bounds are wider than the scale."""
 
     scale: Sequence[Any] = field(repr=False)
     """Distinct bounds, ascending, of one kind: numbers, or texts, or bytes."""
@@ -52,7 +51,7 @@ class ColumnRanges:
 
     @property
     def num_known(self) -> int:
-        """Number of segments whose bounds are known."""
+        """Number of segments whose lower bound is known."""
         return int(np.count_nonzero(self.low >= 0))
 
     @property

@@ -156,8 +156,8 @@ class Chunk:
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), narrowed(flat))
 
     def multi_values(self, reader: Reader) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the positions of the rows' values in the column as the second array. The first has the offset in it at
-        which each row begins, shape (num_rows + 1,)."""
+        """Return offsets, of shape (num_rows + 1,), and the positions in the column of all values of the rows. Row `k`
+        has the positions [offsets[k], offsets[k + 1])."""
         starts = reader.offsets()
         docs = self.doc_ids().astype(np.int64)
         first = starts[docs].astype(np.int64)

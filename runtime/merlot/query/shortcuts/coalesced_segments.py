@@ -56,7 +56,7 @@ MEDIUM_BYTES = 128 << 20
 MIN_SEGMENTS = 8
 MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
-"""Number of queries of the same segments after which they are coalesced."""
+"""Number of queries of the same segments, the running query included, from which on they are coalesced."""
 MAX_BATCHES = 256
 MOST_BYTES = 512 << 20
 
@@ -133,7 +133,7 @@ class CoalescedColumn:
 
 @dataclass(slots=True)
 class SegmentBatch:
-    """Segments that are queried together, with the columns coalesced so far. Holds weak references to the segments."""
+    """Segments that are queried together, with the columns coalesced so far. It has weak references to them."""
 
     segments: list[weakref.ref[ImmutableSegment]]
     starts: NDArray[np.int64]
@@ -254,7 +254,7 @@ class BatchColumns:
 
     valid_docs: Final[ValidDocs] = EVERY_DOC
     stored_states: Final[Sequence[StatesOf] | None] = None
-    """Always None. Segments of which not every doc is a row are not coalesced."""
+    """Always None: each doc of a coalesced segment is a row."""
 
     def __init__(self, batch: SegmentBatch, segments: Sequence[ImmutableSegment], schema: TableSchema) -> None:
         self._batch = batch
@@ -265,7 +265,7 @@ class BatchColumns:
         self.num_docs = int(self.starts[-1])
 
     def reader(self, name: str) -> Reader:
-        """Return the reader of a column of the schema. Coalesces the column now if that was not done before."""
+        """Return the reader of a column of the schema, which is coalesced now if it was not before."""
         return self._coalesced(name)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
@@ -385,7 +385,7 @@ class _LastVerdict:
 
 @dataclass(frozen=True, slots=True)
 class _CoalescingVerdict:
-    """Verdict on a plan's segments. Holds weak references to them."""
+    """Verdict on a plan's segments. It has weak references to them."""
 
     segments: Sequence[weakref.ref[ImmutableSegment]]
     names: frozenset[str]

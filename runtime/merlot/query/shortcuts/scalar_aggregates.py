@@ -35,7 +35,7 @@ from merlot.tree.nodes import Column
 from merlot.values.types import TypeName
 
 MAX_PIECES: Final = 8
-"""Most pieces of a doc set that are read one by one. Of more pieces, the small ones are listed together."""
+"""Most pieces of a doc set that are read one by one. If there are more, the small ones are listed together."""
 SUMMED_DOCS: Final = 1 << 22
 """Docs summed by one call, between checks of the deadline: some milliseconds."""
 FEW_STATES: Final = 16

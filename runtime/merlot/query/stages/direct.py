@@ -65,7 +65,7 @@ def _over_groups(block: Block, scan: Scan, aggregates: list[Aggregate], *, nulls
 
 
 class _OverGroups:
-    """Rewrite expressions over groups with single-stage aggregates that have the values of several stages."""
+    """Rewriter of expressions over groups: their aggregates become single-stage aggregates with the same values."""
 
     def __init__(self, scan: str, grouping: Grouping) -> None:
         self._slots = grouping.slots

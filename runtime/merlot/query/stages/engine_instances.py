@@ -52,7 +52,7 @@ class _Instance:
 
     @property
     def has_spilled(self) -> bool:
-        """Return whether a query needed more than its memory."""
+        """True if a query needed more than its memory."""
         return bool(os.listdir(self._folder))
 
     def close(self) -> None:
@@ -86,8 +86,8 @@ class Instances:
 
     @contextmanager
     def session(self, limits: EngineLimits) -> Iterator[Any]:
-        """Yield a connection to an instance that no other query uses. Raises EngineFailedError, and what its block
-        raises."""
+        """Yield a connection to an instance that no other query uses. Raises EngineFailedError, and the errors
+        of its block."""
         import duckdb  # 80 ms and 30 MB, which processes that answer no such query need not have
 
         try:

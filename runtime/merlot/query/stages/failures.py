@@ -94,7 +94,7 @@ def _most(expr: Expr) -> int | None:
 
 
 def is_join_of_keys(part: Expr) -> bool:
-    """Return whether a condition is an equality of two relations, which the engine may look up in a hash join."""
+    """Return whether a condition equates expressions of two relations, as the keys of a hash join."""
     if not isinstance(part, Call) or part.function != "equals":
         return False
     sources = [only_source(side) for side in part.args]
@@ -140,5 +140,5 @@ def _may_fail_at(query: Query, position: int, common: Mapping[str, Query]) -> bo
 
 
 def _keeps_all_rows(query: Query) -> bool:
-    """Return whether a query has a row for each row of a leaf."""
+    """Return whether a query is a SELECT from one scan without WHERE: it has no WHERE to move conditions past."""
     return isinstance(query, Block) and isinstance(query.source, Scan) and query.where is None

@@ -73,7 +73,7 @@ class CutStatement:
     direct: StageLeaf | None = None
     """Leaf that answers the whole statement, if there is one. It is then the only one of `leaves`."""
     filters: tuple[KeyFilter, ...] = ()
-    """Filters of leaves by the keys of others, which hold if those are asked first."""
+    """Filters of leaves by the join keys of other leaves, which have to be asked first."""
 
 
 def cut(statement: Statement) -> CutStatement:
@@ -180,7 +180,7 @@ class _Cutter:
             substituted(expr, self._note)
 
     def _note(self, expr: Expr) -> Expr | None:
-        """Note a column, or a null test of one, as read. Returning the expression ends the walk there."""
+        """Note a column, or a null test of a column, as read. Returning the expression ends the walk there."""
         is_test = self._is_null_test(expr)
         if not is_test and not isinstance(expr, Column):
             return None

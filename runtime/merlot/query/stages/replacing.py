@@ -76,7 +76,8 @@ def is_strict(expr: Expr) -> bool:
 
 
 def is_null_bit(expr: Expr) -> bool:
-    """Return whether an expression says where a column of a table is null: a join's made-up row has no such bit."""
+    """Return whether an expression is `coalesce(bit, TRUE)`, as `null_bits.null_test` writes it: in a row that a join
+    makes up, the bit is NULL."""
     return isinstance(expr, Call) and expr.function == "coalesce" and expr.args[1:] == (TRUE,)
 
 

@@ -174,7 +174,7 @@ class _Chooser:
         return None if len(fewest.docs) > num_docs else self._source(fewest, columns)
 
     def _matching(self, columns: Dimensions, name: str, exprs: Sequence[Expr]) -> Marks | None:
-        """Return a mark for each dict id that passes all predicates of a column; None if all ids do."""
+        """Return a mark for each dict id: 1 if it passes all predicates of a column, else 0. None if all ids pass."""
         values = DictionaryDocs(columns.reader(name))
         resolver = Resolver(values, null_handling=self.leaf.work.null_handling)
         marks: Marks | None = None

@@ -1,10 +1,10 @@
 """Star-trees of several segments, coalesced into one tree that is kept in memory.
 
-A tree answers in a tenth of a millisecond, nearly all of which is Python between kernels: a hundred segments take ten.
-When the same segments are queried again, the documents of all dimensions of their trees are aggregated once more, over
-merged dictionaries, and a tree is grown over those: later queries walk only that tree. If the segments hold the same
-combinations, as segments of successive days often do, it is as large as the tree of one segment. A tree that would be
-too large is given up.
+A tree answers in a tenth of a millisecond, nearly all of which is Python between kernels: a hundred segments take ten
+milliseconds. When the same segments are queried again, the documents of all dimensions of their trees are aggregated
+once more, over merged dictionaries, and a tree is grown over those: later queries walk only that tree. If the segments
+hold the same combinations, as segments of successive days often do, it is as large as the tree of one segment. A tree
+that would be too large is given up.
 
 The cache holds weak references to its segments, is bounded by bytes, and evicts the least recently used entry. Any
 thread may use it; of the threads that ask at the same time, only one grows the trees.
@@ -41,7 +41,7 @@ from merlot.spec.star_tree import StoredFunction
 from merlot.values.types import TypeName
 
 SIGHTINGS: Final = 2
-"""Number of queries of the same segments after which their trees are coalesced."""
+"""Number of queries of the same segments, the running query included, from which on their trees are coalesced."""
 MOST_DOCUMENTS: Final = 1 << 20
 """Most documents of a coalesced tree."""
 MOST_CACHED_BYTES: Final = 1 << 28

@@ -37,7 +37,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TreeRequirements:
-    """Needs of a query of one segment."""
+    """Needs of a leaf, the same for all segments."""
 
     work: Work
     of_columns: tuple[tuple[str, tuple[Expr, ...]], ...]

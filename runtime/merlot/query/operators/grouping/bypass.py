@@ -26,7 +26,7 @@ SAMPLE_DOCS: Final = 1 << 13
 
 
 def sample(task: GroupTask) -> KeySample:
-    """Group the first docs of a task."""
+    """Return facts about the keys of a task's first docs."""
     first = next(task.chunks())
     chunk = first.at(np.arange(min(SAMPLE_DOCS, first.num_rows)))
     num_groups = len(group_rows(list(_keys(task.work, chunk)), chunk.num_rows))

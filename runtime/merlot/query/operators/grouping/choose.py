@@ -73,7 +73,7 @@ class WorkFacts:
 
     num_states: int
     is_light: bool
-    """True if the function of each aggregate has a state of a few numbers."""
+    """True if all functions of aggregates are light: a state is a few numbers, and a row costs a few nanoseconds."""
     is_narrow: bool
     """True if no aggregate has an argument of variable width or of type BIG_DECIMAL."""
     has_lists: bool

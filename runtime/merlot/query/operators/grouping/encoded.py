@@ -29,8 +29,8 @@ MAX_COMBINATIONS = 1 << 62
 
 
 def group(task: GroupTask, keys: Sequence[GroupKey]) -> list[pa.Array]:
-    """Group by keys that have codes only once all rows are seen, or that have several values in a row, which then
-    counts in several groups."""
+    """Group by keys that have codes only once all rows are seen, or that have several values in a row. A row with
+    several values counts in several groups."""
     work = task.work
     every = Chunk(task.columns, 0, 0, task.docs.docs(), null_handling=work.null_handling, shared=work.shared)
     encoded = [_encoded(key, expr, every) for key, expr in zip(keys, task.work.keys, strict=True)]

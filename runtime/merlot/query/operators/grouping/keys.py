@@ -1,8 +1,9 @@
 """Group keys of one segment: a code per row, and the values behind the codes.
 
-Codes of a single-value dictionary column are its dict ids, those of an expression over one are the ids of its distinct
-results; those of other whole numbers are their distances from the smallest, those of other floats are their bits; all
-else is encoded by value, which needs all rows at once. With null handling, null is a value.
+Codes of a dictionary column are its dict ids, codes of an expression over a single-value dictionary column are the ids
+of its distinct results. Without null handling, codes of other whole numbers are their distances from the smallest, and
+codes of other floats are their bits. All other keys are encoded by value, which needs all rows at once. With null
+handling, null is a value.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def inline_with(statement: Statement) -> Statement:
         return source
 
     inlined: list[tuple[str, Query]] = []
-    for id_, query in statement.common:  # each after those that it reads
+    for id_, query in statement.common:  # each after the queries that it reads
         rewritten = map_queries(Statement(query=query), change).query
         if uses[id_] == 1:
             once[id_] = rewritten

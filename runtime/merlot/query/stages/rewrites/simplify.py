@@ -84,7 +84,7 @@ def _without_distinct(block: Block) -> Block:
 
 
 def _shows_order(block: Block) -> bool:
-    """Return whether rows come in the order of a subquery, or an aggregate depends on it."""
+    """Return whether rows come in the order of a subquery, or an aggregate may depend on it."""
     if is_grouped(block):
         return any(has_aggregate(expr) for expr in block.exprs)
     return not (block.is_distinct or block.order_by)

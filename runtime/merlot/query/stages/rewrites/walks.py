@@ -23,7 +23,7 @@ Change = Callable[[Query], Query]
 
 
 def map_queries(statement: Statement, change: Change) -> Statement:
-    """Change each query after those inside it; the very statement if `change` returns what it is given."""
+    """Change each query after the queries inside it. Return the statement itself if `change` changes none."""
     common = tuple((id_, _mapped(query, change)) for id_, query in statement.common)
     query = _mapped(statement.query, change)
     is_same = query is statement.query and all(a[1] is b[1] for a, b in zip(common, statement.common, strict=True))

@@ -83,7 +83,7 @@ class Rewritten:
     num_staying: int = 0
     """Number of invalid rows in the file that cannot be removed."""
     snapshot: MovedSnapshot | None = None
-    """Snapshot of a partition whose rows a time to live decides."""
+    """Snapshot to move to the new file, in a partition whose rows a time to live decides; else None."""
 
 
 def begin(
@@ -177,8 +177,10 @@ def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
 
 
 def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
-    """Replace a sealed segment's file by one with some of its rows. The segment keeps its place in the chain and its
-    offsets. Nothing happens if its snapshot has changed: it has to be taken anew."""
+    """Replace a sealed segment's file by a file with some of its rows; remove the segment if none remain.
+
+    The segment keeps its place in the chain and its offsets. Nothing happens if its snapshot has changed: it has to be
+    taken anew."""
     key, file = rewritten.key, rewritten.file
     record = stream_segment(view, key.name)
     if record is None or record.is_open or record.crc not in (key.crc, None if file is None else file.crc):

@@ -29,7 +29,7 @@ class Remains:
 
     def delete(self, path: str, version: int | None = None) -> None:
         """Delete a node. Raise NotFoundError if it is missing, ConflictError for another version, or if the table
-        exists again."""
+        exists again or has no root."""
         root = self._metastore.get(self._root)
         if root is None or (root.data and not RootRecord.from_bytes(root.data, self._root).is_deleted):
             raise ConflictError(f"table is no deleted one any more path={self._root}")

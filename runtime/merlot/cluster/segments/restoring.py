@@ -46,8 +46,8 @@ def check(
 
 
 def as_it_was(record: SegmentRecord, now_ms: int) -> SegmentRecord:
-    """Return the record to put. Its refresh time tells brokers that it is new, since no server has loaded it. Its
-    origins are marked as partial, since other segments of the same origins may be gone."""
+    """Return the record to put. Its refresh time tells running brokers that it is new, since no server has loaded it.
+    Its origins are marked as partial, since other segments of the same origins may be gone."""
     pushed_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
     update = {"replaces": "", "replaced_by": "", "push_time_ms": pushed_ms, "refresh_time_ms": now_ms}
     return origins.in_part(record).model_copy(update=update)

@@ -552,4 +552,4 @@ class IndexingRecord(Record):
     left_out: int = 0
     """Number of star-trees that cannot be built from a segment's rows."""
     problem: str = ""
-    """Reason why one of the others was not built."""
+    """Reason why an index or star-tree that can be built was not built."""

@@ -88,9 +88,10 @@ def commit_segment(
 
 
 def merge_segments(metastore: Metastore, table: TableName, merged: Merged, fence: Check) -> TableView:
-    """Replace the last segment's file by one with the rows of several segments; return the view after it.
+    """Replace the last segment's file by a file with the rows of several segments; return the view after it.
 
-    Raise PreconditionError if one of them has changed, FileCondemnedError if the file is about to be deleted."""
+    Raise PreconditionError if one of these segments has changed, FileCondemnedError if the file is about to be
+    deleted."""
     return mutate(metastore, table, lambda view: merges.merge(view, merged), fence)
 
 

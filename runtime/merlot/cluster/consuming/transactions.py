@@ -130,8 +130,8 @@ def propose_end(view: TableView, end: End) -> list[Mutation]:
 
 
 def shorten(view: TableView, end: End) -> list[Mutation]:
-    """Replace an agreed end that no replica can reach any more by one that a replica has. Rows between the new end and
-    the start of the next segment are lost."""
+    """Replace an agreed end that no replica can reach any more by an end that a replica has reached. Rows between the
+    new end and the start of the next segment are lost."""
     record = stream_segment(view, end.segment)
     if record is None or record.status != ConsumingStatus.SEALING or record.end_offset is None:
         return []
@@ -155,8 +155,8 @@ def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, 
 
 
 def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
-    """End a segment and open the next one, in one write. Any replica may do so, whoever is the sealer: all make the
-    same rows.
+    """End a segment and open the next one, in one write. Any replica may do so, even if another replica is the
+    sealer: all replicas make the same rows.
 
     A segment without rows leaves no record."""
     record = stream_segment(view, sealed.segment)
@@ -302,8 +302,8 @@ def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> St
 def _restarted(
     view: TableView, record: StreamSegmentRecord, pinned: str, offset: int | None, now_ms: int
 ) -> list[Mutation]:
-    """Replace a paused segment by one with these settings and this start. It is a new segment, for a replica may have
-    rows of the old one."""
+    """Replace a paused segment by a new segment with these settings and this start. The old segment is not changed in
+    place, since a replica may have rows of it."""
     start = record.start_offset if offset is None else offset
     if (start, pinned) == (record.start_offset, record.pinned):
         return []

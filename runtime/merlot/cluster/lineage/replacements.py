@@ -1,8 +1,8 @@
 """Replace segments by others, for all queries at once: start, put the outputs, end; or revert.
 
 The state of an entry is in the root of the table's segments, so that its end is one compare-and-set. Its inputs and
-outputs are in nodes beside it (`lineage_nodes`). Every call blocks, and repeating one that has succeeded changes
-nothing.
+outputs are in nodes beside it (`lineage_nodes`). Every call blocks, and repeating a call that has succeeded
+changes nothing.
 """
 
 from __future__ import annotations

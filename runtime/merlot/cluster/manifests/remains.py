@@ -1,4 +1,4 @@
-"""Clear the remains of a deleted table, only while the table is a deleted one.
+"""Clear the remains of a deleted table, only while the table stays deleted.
 
 A process that deletes a table may freeze in between, and a table of the same name may be created meanwhile. The nodes
 under the same paths are then the new table's, and none of them may be deleted. Any thread may call.
@@ -14,8 +14,8 @@ from merlot.metastore.protocol import Check, Delete, Metastore, Node
 
 
 class Remains:
-    """Nodes of a table, to be read and deleted. A deletion takes effect only while the table's root is a deleted
-    one."""
+    """Nodes of a table, to be read and deleted. A deletion takes effect only while the table's root is that of
+    a deleted table."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore

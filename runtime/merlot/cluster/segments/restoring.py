@@ -92,7 +92,7 @@ def _range_in(record: SegmentRecord, partition: int) -> tuple[int, float] | None
 
 
 def _is_exact(record: SegmentRecord) -> bool:
-    """Return True if the segment has all rows of its offsets; a merged one has only those of some time."""
+    """Return True if the segment has all rows of its offsets. A merged segment has only the rows of some time."""
     return isinstance(record, StreamSegmentRecord)
 
 

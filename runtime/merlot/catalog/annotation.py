@@ -27,7 +27,9 @@ class Finding:
 
 
 def lacks_info(record: SegmentRecord, spec: TableSpec) -> bool:
-    """Return True if the record says less than the table declares. A column that the segment lacks does not count."""
+    """Return True if the record says less than the table declares.
+
+    A column that the segment lacks does not count, unless it is a partition column."""
     if _is_unreadable(record) or not record.columns:
         return True
     declared = {*_range_columns(spec)} & record.column_types.keys()

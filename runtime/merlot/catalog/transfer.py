@@ -1,5 +1,5 @@
-"""Transfer many segment files to and from the deep store, a few at a time. Every byte is verified on arrival, and no
-file is there by half.
+"""Transfer many segment files to and from the deep store, a few at a time. Every byte of a fetched file is verified,
+and a file appears only when it is whole.
 
 Calls block. A failure of one transfer ends the others at their next file. Finished files stay, and a repetition is
 harmless.
@@ -89,7 +89,7 @@ def verify(path: Path, record: SegmentRecord) -> None:
 
 
 def check_room(folder: Path, needed_bytes: int) -> None:
-    """Raise OutOfSpaceError if the folder's disk has less room than `needed_bytes` and SPARE_BYTES."""
+    """Raise OutOfSpaceError if the folder's disk has less room than `needed_bytes` plus SPARE_BYTES."""
     folder.mkdir(parents=True, exist_ok=True)
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < needed_bytes + SPARE_BYTES:

@@ -14,7 +14,7 @@ class BackfillStep(StrEnum):
     DISABLE_TTL = "DISABLE_TTL"
     """No key expires in the segments that begin from now on."""
     SCALE = "SCALE"
-    """Waits until the servers have memory for all stored keys."""
+    """The servers get memory for all stored keys."""
     RECOVER = "RECOVER"
     """Every replica decides all stored rows anew, so that it knows expired keys again."""
     LOAD = "LOAD"
@@ -22,7 +22,7 @@ class BackfillStep(StrEnum):
     ENABLE_TTL = "ENABLE_TTL"
     """Keys expire again, in the segments that begin from now on."""
     PRUNE = "PRUNE"
-    """Every replica applies this and drops expired keys."""
+    """Every replica applies the settings with expiry, and drops expired keys."""
     DONE = "DONE"
 
 
@@ -49,11 +49,12 @@ class BackfillRecord(Record):
     """Time since which a client says that everything has been produced."""
     is_cancelled: bool = False
     recovered: int = 0
-    """Number of the last recovery, which is this backfill's from RECOVER on; settings keep it from then on."""
+    """Number of the last recovery: from RECOVER on, that of this backfill. Pinned settings have it from then on."""
     asked: Mapping[int, int] = {}
-    """Segments that must end so that the next segment begins at its offset: sequence by partition."""
+    """Segments that must end, so that the next segment begins at the offset in `offsets`: sequence by partition."""
     restarted: Mapping[int, int] = {}
-    """Segments of `asked` that have ended: sequence by partition."""
+    """Segments that began at the offset in `offsets` after those of `asked` had ended, sequence by partition. Without
+    offsets: the open segment of each partition whose stream's end was reported after `loaded_ms`."""
     until: Mapping[int, int] = {}
     """Offset by partition up to which everything has to be committed."""
 

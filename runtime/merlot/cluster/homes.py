@@ -42,7 +42,8 @@ def is_home_of(metastore: Metastore, namespace: str) -> bool:
 
 
 def claim(metastore: Metastore, record: HomeRecord) -> frozenset[str]:
-    """Claim the chroot for a namespace, unless tables of others are here; return the namespaces that share it."""
+    """Claim the chroot for a namespace, unless tables of other namespaces are here; return the other namespaces that
+    share it."""
     others = namespaces_of_tables(metastore) - {record.namespace}
     home = find_home(metastore)
     if home is None and not others:
@@ -53,7 +54,8 @@ def claim(metastore: Metastore, record: HomeRecord) -> frozenset[str]:
 
 
 def other_owner(metastore: Metastore, table: str, namespace: str) -> str | None:
-    """Return the other namespace that declared the table of this name here, in a chroot that several share."""
+    """Return the other namespace that declared the table of this name, in a chroot that several share; None if there is
+    none."""
     record = find_table(metastore, table)
     owner = None if record is None else record.manifest["metadata"].get("namespace")
     return None if owner in (None, namespace) else str(owner)

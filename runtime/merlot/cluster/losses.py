@@ -1,8 +1,8 @@
 """Tables that the metastore has lost: the deep store remembers segments of them that the metastore does not.
 
 The leading controller keeps a table's catalog beside the table's files. The catalog contradicts a metastore that is
-empty, that is another one, or that was restored from an older copy. Then the table is marked here, and stays marked
-until somebody recovers it.
+empty, that is a different metastore, or that was restored from an older copy. Then the table is marked here, and stays
+marked until somebody recovers it.
 """
 
 from __future__ import annotations

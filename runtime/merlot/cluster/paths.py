@@ -12,14 +12,14 @@
 /POSITIONS/{table}/{segment}~{instance} PositionRecord of a replica that has a reason to end its segment
 /STREAMS/{table}                        StreamRecord: the partitions of the table's stream, found by a server
 /STREAM_CONTROLS/{table}                StreamControlRecord: the standing request of a client about the stream
-/STREAM_PROGRESS/{table}/{instance}     ProgressRecord of a server with the stream's partitions
+/STREAM_PROGRESS/{table}/{instance}     ProgressRecord of a server that consumes the stream's partitions
 /BACKFILLS/{table}                      BackfillRecord: the last backfill of an upsert table, and its step
 /REPORTS/{table}/{instance}             report of what a server has loaded: a small root …
 /REPORTS/{table}/{instance}/{bucket}    … and the keys of one bucket
 /LIVE/{instance}                        ephemeral InstanceRecord
-/ECHO/{broker}                          EchoRecord: what a broker runs and routes around
+/ECHO/{broker}                          EchoRecord: what a broker runs, and the marked servers that it still routes to
 /DRAIN/{instance}                       DrainRecord: a mark that brokers route around
-/REBALANCE/{table}                      RebalanceRecord: the last one that was requested
+/REBALANCE/{table}                      RebalanceRecord: the last rebalance that was requested
 /LEASES/{name}                          the holder; /LEASES/{name}/{token}: ephemeral, the holder's pulse
 /TRASH/{table}/{id}                     files that no record names any more
 /CONDEMNED/{table}                      files of the trash that are being deleted now

@@ -22,7 +22,7 @@ class Record(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Self:
-        """Parse a record; raise CorruptionError, naming the path, if the bytes are none."""
+        """Parse a record; raise CorruptionError, naming the path, if the bytes are not such a record."""
         try:
             return cls.model_validate_json(data)
         except ValidationError as error:

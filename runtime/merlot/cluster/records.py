@@ -1,7 +1,7 @@
 """Records of the nodes: versioned models that ignore fields that they do not know, and keep them when they are
 rewritten.
 
-Buckets are zlib-compressed JSON, since their records are much alike; everything else is plain JSON, readable by
+A PackedRecord is zlib-compressed JSON, since its entries are much alike; every other record is plain JSON, readable by
 people.
 """
 
@@ -88,7 +88,8 @@ class SegmentRecord(Record):
     start_time_ms: int | None = None
     end_time_ms: int | None = None
     ranges: Annotated[dict[Interned, tuple[Any, Any]], WrapValidator(_read_ranges)] = Field(default_factory=dict)
-    """Least and greatest value of the time column and of every sorted column, as in the segment's footer."""
+    """Least and greatest value of the time column and of sorted columns, as in the segment's footer; see
+    `catalog.publish.ranges_of`."""
     partitions: Annotated[dict[Interned, PartitionRecord], WrapValidator(_read_partitions)] = Field(
         default_factory=dict
     )
@@ -126,8 +127,8 @@ class SegmentRecord(Record):
         return copied
 
     def _share(self) -> None:
-        """Share values that most records have in common: half of the memory of 20,000 records. None of them is changed
-        in place: a copy copies them first."""
+        """Share values that most records have in common, which saves half of the memory of 20,000 records. None of
+        these values is changed in place: a copy of the record copies them first."""
         fields = self.__dict__
         for name in ("partitions", "blooms", "custom_map"):
             fields[name] = fields[name] or _NOTHING
@@ -218,8 +219,8 @@ class StreamSegmentRecord(SegmentRecord):
     end_offset: int | None = None
     """First offset behind its rows; None while it consumes."""
     pinned: Interned = ""
-    """Settings that decide its rows, as `spec.pinned` writes them: the same for all replicas, whatever they know of the
-    table. Empty when it is DONE."""
+    """Settings that decide its rows, as `consuming.pinned` writes them: the same for all replicas, whatever they know
+    of the table. Empty when it is DONE."""
     pinned_id: Interned = ""
     """Hash of `pinned`; it is kept when the segment is DONE."""
     upsert: Interned = ""
@@ -536,7 +537,8 @@ class EchoRecord(Record):
 
 
 class LeaseRecord(Record):
-    """Holder of a lease. `token` names the ephemeral that is the holder's pulse; it is empty once released."""
+    """Last holder of a lease. `token` names the ephemeral that is its pulse, which a release deletes. The token is
+    empty before the first holder."""
 
     owner: str = ""
     token: str = ""
@@ -547,8 +549,8 @@ class IndexingRecord(Record):
     """Progress of a server with indexes and star-trees that were declared after its segments were built."""
 
     revision: int = -1
-    """Revision of the table at the server's last look at all its segments; 0 before the first. -1 if the server reports
-    nothing of indexes, as in older releases."""
+    """Revision of the table at the server's last look at all its segments; 0 before the first, or if the table
+    asks for no indexes. -1 if the server reports nothing of indexes, as in older releases."""
     wanted: int = 0
     """Number of segments that lack an index or star-tree of the table."""
     built: int = 0
@@ -556,4 +558,4 @@ class IndexingRecord(Record):
     left_out: int = 0
     """Number of star-trees that cannot be built from a segment's rows."""
     problem: str = ""
-    """Reason why one of the others was not built."""
+    """Reason why an index or star-tree that can be built was not built."""

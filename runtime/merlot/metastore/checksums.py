@@ -36,8 +36,7 @@ def sealed(data: bytes, path: str, facts: str = "") -> bytes:
 
 
 def opened(stored: bytes, path: str, facts: str = "") -> bytes:
-    """Return the record without its checksum. Raise CorruptionError, naming the path, if it is not as
-    written."""
+    """Return the record without its checksum. Raise CorruptionError, naming the path, if it is not as written."""
     if not stored:
         return stored
     data, tail = stored[:-_LENGTH], stored[-_LENGTH:]

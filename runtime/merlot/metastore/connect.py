@@ -1,4 +1,4 @@
-"""From a URL to a metastore: `zk://host:port,host:port/chroot` or `sqlite:///absolute/path`."""
+"""Open a metastore by its URL: `zk://host:port,host:port/chroot` or `sqlite:///absolute/path`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create `path` (parents are made outside the transaction); fails if it exists."""
+    """Create `path`; fails if it exists. Missing parents are made too, and may stay if the transaction fails."""
 
     path: str
     data: bytes
@@ -80,7 +80,7 @@ Op = Create | Put | Delete | Check
 
 
 class NodeDeleter(Protocol):
-    """The calls of a metastore that clearing nodes away needs."""
+    """Calls of a metastore that are needed to delete nodes."""
 
     def get(self, path: str) -> Node | None: ...
     def children(self, path: str) -> list[str]: ...
@@ -162,7 +162,8 @@ def check_size(ops: Sequence[Op]) -> None:
 
 
 def run_callback(callback: Callable[[], None]) -> None:
-    """Run a watch's callback and log its exception, if any: one that raises must not silence the watches behind it."""
+    """Run a watch's callback and log its exception, if any: a callback that raises must not silence the watches behind
+    it."""
     try:
         callback()
     except Exception:  # noqa: BLE001 - the outermost loop of the dispatcher

@@ -359,7 +359,7 @@ class _Listener:
 
 
 class _Notifier:
-    """Calls subscribers back, one at a time, on its own thread; merges changes that pile up."""
+    """Thread that calls subscribers back, one at a time, and merges changes that pile up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

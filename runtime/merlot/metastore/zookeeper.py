@@ -434,7 +434,7 @@ class _Dispatcher:
         """Arm the watches, then call back; return the watches to try again."""
         active = self._active() & set(watches)
         if not self._store.is_connected:
-            return active  # the reconnect arms them all; waiting for it here would keep it from being told
+            return active  # the reconnect arms them all; waiting here would keep it from being seen
         try:
             self._store.arm(list(active))
         except UnavailableError as error:

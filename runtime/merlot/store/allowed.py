@@ -1,4 +1,5 @@
-"""Check which deep stores and sources a Table may name: only those that the process was started with.
+"""Check which deep stores and sources a Table may name: those that the process was started with, and, as sources,
+object storage at its provider.
 
 The author of a Table is not the operator of the processes. Its deep store and sources are read, written and cleaned by
 processes with files, keys and a network that the author does not have. The user's own commands and Spark jobs skip this
@@ -37,7 +38,7 @@ class AllowedStores:
     prefixes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise InvalidInputError for a prefix that names no place, or that holds a secret: `ps` shows it to
+        """Raise InvalidInputError for a URI that names no place, or that holds a secret: `ps` shows it to
         everybody."""
         for uri in self._allowed():
             if (problem := credentials_problem(uri)) is not None:

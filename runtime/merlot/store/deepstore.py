@@ -330,7 +330,8 @@ class DeepStore:
             return b"".join(self._chunks(inside, expected_size, deadline))
 
     def _copy(self, inside: str, partial: Path, expected_size: int | None, deadline: float | None) -> int:
-        """Copy, fsync, and return the number of bytes. The writer is closed here so that ENOSPC is never lost."""
+        """Copy, fsync if the copies are kept, and return the number of bytes. The writer is closed here so that ENOSPC
+        is never lost."""
         size = 0
         with partial.open("wb") as writer:
             for chunk in self._chunks(inside, expected_size, deadline):

@@ -1,9 +1,9 @@
 """Files below one local folder, opened one path component at a time: no link below it is followed, and only regular
 files are read.
 
-Anybody who may write into the folder may put a link, a pipe or a device under any name. Opening each component by the
-descriptor of its parent leads past none of them, not even if it is put there meanwhile. InvalidInputError says that a
-link or a special file was met.
+Anybody who may write into the folder may put a link, a pipe or a device under any name. Since each component is
+opened by the descriptor of its parent, none of them is followed, not even if it is put there meanwhile.
+InvalidInputError says that a link or a special file was met.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ class LocalFolder:
 
     @contextlib.contextmanager
     def _folder(self, names: Sequence[str], path: str, *, makes: bool = False) -> Iterator[int]:
-        """Yield the descriptor of a folder below the root. Errors within the block name the path too."""
+        """Yield the descriptor of a folder below the root. A link or a special file that is met within the block raises
+        InvalidInputError too."""
         opened = [os.open(self._root, _FOLDER)]
         try:
             for name in names:

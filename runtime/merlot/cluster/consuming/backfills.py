@@ -1,7 +1,7 @@
 """Read and change the records of backfills of upsert tables.
 
-There is one node per table. A change is computed from the record that was read; if the record has changed since, it is
-read again.
+There is one node per table. A change is computed from the record that was read. If the record has changed since, a
+fenced write fails, and any other write is tried again with the present record.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ Change = Callable[[BackfillRecord | None], BackfillRecord | None]
 def change_backfill(
     metastore: Metastore, table: TableName, change: Change, fence: Check | None = None
 ) -> BackfillRecord | None:
-    """Write `change(record)` unless it is None or the same record, and return the record that holds. `change` is
-    pure."""
+    """Write `change(record)` unless it is None or the same record, and return the record that is stored then. `change`
+    is pure.
+
+    With a fence, raise ConflictError or NotFoundError if the fence is lost or the record has changed meanwhile. The
+    fence does not guard the creation of the first record."""
     path = paths.backfill(table)
     while True:
         node = metastore.get(path)
@@ -67,8 +70,8 @@ def begun(
     ignores_memory: bool = False,
     is_declared: bool = False,
 ) -> BackfillRecord:
-    """Return a backfill that begins, or the one of this name that is under way. Raise InvalidInputError while another
-    one is."""
+    """Return a new backfill, or the backfill of this name if it is under way. Raise InvalidInputError while another
+    backfill is under way."""
     if before is not None and not before.is_over:
         if before.name == name:
             return before

@@ -1,8 +1,8 @@
-"""Checkpoints of a partition of an upsert table: which docs of its sealed segments are valid at the end of one of them.
+"""Checkpoints of a partition of an upsert table: the docs of its sealed segments that are valid at one segment's end.
 
 A checkpoint is in the records: each segment names its own snapshot, and the segment at whose end they were taken holds
-the rest of the deciding state. One swap of the root writes them all, so that every view has them of one and the same
-moment. A later checkpoint replaces an earlier one, never the other way round.
+the rest of the deciding state. One swap of the root writes them all, so that all of them are of the same moment in
+every view. A later checkpoint replaces an earlier one, never the other way round.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ def sealed_until(records: Mapping[int, StreamSegmentRecord], sequence: int) -> l
 def write_checkpoint(metastore: Metastore, table: TableName, taken: StoredCheckpoint) -> tuple[bool, TableView]:
     """Name the snapshots in the records. Return whether they are named, and the view after it.
 
-    They are not if the view has a later checkpoint, or segments other than those of the snapshots."""
+    They are not named if the view has a later checkpoint, or segments other than those of the snapshots, or if the
+    table's checkpoints no longer belong in the deep store."""
     is_written = False
 
     def decide(view: TableView) -> list[Mutation]:
@@ -94,7 +95,7 @@ def write_checkpoint(metastore: Metastore, table: TableName, taken: StoredCheckp
 
 
 def forget_checkpoint(metastore: Metastore, table: TableName, partition: int) -> TableView:
-    """Remove the names of a partition's snapshots from the records."""
+    """Remove a partition's checkpoint, and the names of its snapshots, from the records."""
 
     def decide(view: TableView) -> list[Mutation]:
         records = chains(view.stream_segments).get(partition, {}).values()

@@ -1,7 +1,7 @@
-"""Apply the transactions to the metastore; each function returns the state after it. Calls block; any thread may call.
+"""Apply the transactions to the metastore. Calls block; any thread may call.
 
-Each is one swap of the table's root. A crash before the swap leaves nothing visible, a crash after it leaves nothing to
-repair. Repeating any of them is harmless.
+Each transaction is one swap of the table's root. A crash before the swap leaves nothing visible. A crash after it
+leaves nothing to repair. Repeating a transaction is harmless.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommitOutcome(StrEnum):
     OTHER = "OTHER"
     """The segment is DONE with the other content of another replica, which counts."""
     GONE = "GONE"
-    """The segment had no rows, or was removed since."""
+    """The segment had no rows, or was removed or merged since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,10 @@ def commit_segment(
 
 
 def merge_segments(metastore: Metastore, table: TableName, merged: Merged, fence: Check) -> TableView:
-    """Replace the last segment's file by one with the rows of several segments; return the view after it.
+    """Replace the last segment's file by a file with the rows of several segments; return the view after it.
 
-    Raise PreconditionError if one of them has changed, FileCondemnedError if the file is about to be deleted."""
+    Raise PreconditionError if one of these segments has changed, FileCondemnedError if the file is about to be
+    deleted."""
     return mutate(metastore, table, lambda view: merges.merge(view, merged), fence)
 
 

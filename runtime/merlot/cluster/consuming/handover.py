@@ -20,8 +20,8 @@ MOST_REPLAYED: Final = 200_000
 """Messages (of files: bytes) that may be read again: about a second's work. They are counted, not timed, since the
 clocks of two machines may differ by more than that."""
 MOST_MS: Final = 120_000
-"""Longest time that a stopping server waits: its image must be replaceable even while a stream or deep store is
-unavailable."""
+"""Time after a server was marked for which the status counts the partitions that it has to hand over: its image must be
+replaceable even while a stream or deep store is unavailable."""
 
 Reported = Iterable[ProgressRecord]
 

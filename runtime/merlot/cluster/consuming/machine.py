@@ -68,7 +68,8 @@ class ReplicaPhase(StrEnum):
     CATCHING_UP = "CATCHING_UP"
     """The end is agreed, and it lacks rows before the end."""
     WAITING = "WAITING"
-    """It has all rows; another replica makes the file."""
+    """It has all rows, and another replica makes the file; or the segment is committed, and the next segment does not
+    exist yet."""
     BUILDING = "BUILDING"
     UPLOADING = "UPLOADING"
     COMMITTING = "COMMITTING"
@@ -81,7 +82,7 @@ class ReplicaPhase(StrEnum):
     STOPPED = "STOPPED"
     """The partition is paused, or has lost its place in the stream and its policy is to stop."""
     LEFT = "LEFT"
-    """The partition is no longer assigned to it."""
+    """The partition is no longer assigned to it, or its segment is gone and no other follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Find the segments of an upsert table that were merged into another, from the records. Pure.
 
-A record names the files that its own was made of (`MERGED`). They stay beside it until every server answers by the new
-file; readers that can have the new file use none of them (`taken`). See `merges` for the swaps.
+A record names the files that its own file was made of (`MERGED`). They stay beside it until every server answers by the
+new file; readers that can have the new file use none of them (`taken`). See `merges` for the swaps.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from merlot.cluster.consuming.names import StreamSegmentName
 from merlot.cluster.records import SegmentRecord, StreamSegmentRecord
 
 MERGED: Final = "UpsertCompactMergeTask.mergedSegments"
-"""Key of a segment's custom map: the files that its own was made of, `name@crc` in the order of the stream. The last
-was the segment's own."""
+"""Key of a segment's custom map: the files that its own file was made of, `name@crc` in the order of the stream. The
+last of them was the segment's former file."""
 
 
 def merged_keys(record: SegmentRecord) -> tuple[str, ...]:
-    """Return the files that the segment's was made of, its own former one last; none if it was never merged."""
+    """Return the files that the segment's file was made of, its own former file last; none if it was never merged."""
     text = record.custom_map.get(MERGED, "")
     return tuple(text.split(",")) if text else ()
 
@@ -29,7 +29,7 @@ def merged_sequences(record: SegmentRecord) -> Mapping[int, str]:
 
 
 def taken(records: Iterable[SegmentRecord]) -> Mapping[str, StreamSegmentRecord]:
-    """Return the segments that still exist although another segment has their rows: that segment by their name."""
+    """Return the segments that hold the rows of other segments that still exist, by the names of these."""
     holders: dict[str, StreamSegmentRecord] = {}
     by_name: dict[str, SegmentRecord] | None = None
     for record in records:
@@ -56,6 +56,6 @@ def names_under_way(records: Iterable[StreamSegmentRecord]) -> Set[str]:
 
 
 def sequence_of(key: str) -> int:
-    """Return the place in the chain of a segment, by its `name@crc`; -1 if it is not a stream's."""
+    """Return the sequence of the segment with this `name@crc`; -1 if it is not a stream's."""
     parsed = StreamSegmentName.parse(key.rpartition("@")[0])
     return -1 if parsed is None else parsed.sequence

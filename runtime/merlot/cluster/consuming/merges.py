@@ -1,9 +1,9 @@
 """Merge small sealed segments of a partition of an upsert table, in two swaps of the table's root. Pure.
 
-The first swap replaces the file of the last segment of a run by one with the valid rows of the whole run; its record
-names the files it was made of (`merged`). The other segments stay beside it until every server answers by the new file;
-readers that can have the new file use none of them. The second swap removes them. So brokers always have a whole set of
-files to query: all of the old ones, or the new one.
+The first swap replaces the file of the last segment of a run by a file with the valid rows of the whole run. Its record
+names the files that it was made of (`merged`). The other segments stay beside it until every server answers by the new
+file; readers that can have the new file use none of them. The second swap removes them. So brokers always have a whole
+set of files to query: all of the old ones, or the new one.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def unpin_upsert(text: str) -> UpsertSpec:
 
 @functools.lru_cache(maxsize=256)
 def decides_by_age(text: str) -> bool:
-    """Return True if a time to live decides rows under these settings, or may do so: settings of a later
-    version cannot be read."""
+    """Return True if a time to live decides rows under these settings, or may do so: settings of a later version cannot
+    be read."""
     try:
         spec = unpin_upsert(text)
     except CorruptionError:

@@ -16,8 +16,8 @@ from merlot.ids import InstanceId
 
 @dataclass(frozen=True, slots=True)
 class RowEnd:
-    """First message with which a segment has all rows that its settings allow. `offset` is that of the
-    message after it."""
+    """First message with which a segment has all rows that its settings allow. `offset` is that of the message after
+    it."""
 
     offset: int
     docs: int
@@ -81,7 +81,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing but time has passed. Comes once a second or so."""
+    """Nothing but time has passed. This comes once a second or so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +137,14 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Propose the end. Answer: Seen, with the end that holds."""
+    """Propose the end. Answer: SegmentLookedUp, with the end that holds."""
 
     end: End
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take over making the file from the sealer `old`. Answer: Seen, with the present sealer."""
+    """Take over making the file from the sealer `old`. Answer: SegmentLookedUp, with the present sealer."""
 
     segment: str
     old: str
@@ -168,7 +168,8 @@ class Upload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Make the uploaded file the segment's. `url` is None if the segment has no rows. Answer: Seen, with the result."""
+    """Make the uploaded file the segment's. `url` is None if the segment has no rows. Answer: SegmentLookedUp, with the
+    result."""
 
     segment: str
     start_offset: int

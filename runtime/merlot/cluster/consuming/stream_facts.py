@@ -105,8 +105,8 @@ def check_topic(metastore: Metastore, table: TableName, topic_id: str) -> None:
 
 
 def restore_state(metastore: Metastore, table: TableName, state: StreamStateRecord, now_ms: int) -> None:
-    """Replace what servers have found since by a saved state of the stream. Partitions that are not in it count as new
-    at the next look.
+    """Put a saved state of the stream in place of what servers have recorded since. A state without starts, topic or
+    backfill leaves these as they are. Partitions that are not in it count as new at the next look.
 
     Raise ConflictError if servers have found another topic. Running it again is harmless."""
     path = paths.stream(table)

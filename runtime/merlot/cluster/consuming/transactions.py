@@ -83,7 +83,7 @@ class Rewritten:
     num_staying: int = 0
     """Number of invalid rows in the file that cannot be removed."""
     snapshot: MovedSnapshot | None = None
-    """Snapshot of a partition whose rows a time to live decides."""
+    """Snapshot to move to the new file, in a partition whose rows a time to live decides; else None."""
 
 
 def begin(
@@ -130,8 +130,8 @@ def propose_end(view: TableView, end: End) -> list[Mutation]:
 
 
 def shorten(view: TableView, end: End) -> list[Mutation]:
-    """Replace an agreed end that no replica can reach any more by one that a replica has. Rows between the new end and
-    the start of the next segment are lost."""
+    """Replace an agreed end that no replica can reach any more by an end that a replica has reached. Rows between the
+    new end and the start of the next segment are lost."""
     record = stream_segment(view, end.segment)
     if record is None or record.status != ConsumingStatus.SEALING or record.end_offset is None:
         return []
@@ -155,8 +155,8 @@ def replace_sealer(view: TableView, segment: str, *, old: str, new: InstanceId, 
 
 
 def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
-    """End a segment and open the next one, in one write. Any replica may do so, whoever is the sealer: all make the
-    same rows.
+    """End a segment and open the next one, in one write. Any replica may do so, even if another replica is the
+    sealer: all replicas make the same rows.
 
     A segment without rows leaves no record."""
     record = stream_segment(view, sealed.segment)
@@ -177,8 +177,10 @@ def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
 
 
 def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
-    """Replace a sealed segment's file by one with some of its rows. The segment keeps its place in the chain and its
-    offsets. Nothing happens if its snapshot has changed: it has to be taken anew."""
+    """Replace a sealed segment's file by a file with some of its rows; remove the segment if none remain.
+
+    The segment keeps its place in the chain and its offsets. Nothing happens if its snapshot has changed: it has to be
+    taken anew."""
     key, file = rewritten.key, rewritten.file
     record = stream_segment(view, key.name)
     if record is None or record.is_open or record.crc not in (key.crc, None if file is None else file.crc):
@@ -300,8 +302,8 @@ def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> St
 def _restarted(
     view: TableView, record: StreamSegmentRecord, pinned: str, offset: int | None, now_ms: int
 ) -> list[Mutation]:
-    """Replace a paused segment by one with these settings and this start. It is a new segment, for a replica may have
-    rows of the old one."""
+    """Replace a paused segment by a new segment with these settings and this start. The old segment is not changed in
+    place, since a replica may have rows of it."""
     start = record.start_offset if offset is None else offset
     if (start, pinned) == (record.start_offset, record.pinned):
         return []

@@ -19,7 +19,7 @@ RETRY_S = 0.5
 
 
 class Registration:
-    """Keeps an instance's ephemeral alive until closed. A thread of its own makes the blocking calls."""
+    """Ephemeral of an instance, kept alive until it is closed. A thread of its own makes the blocking calls."""
 
     def __init__(self, metastore: Metastore, record: InstanceRecord) -> None:
         self._metastore = metastore
@@ -119,8 +119,8 @@ def register(metastore: Metastore, record: InstanceRecord) -> Registration:
 
 
 def live_instances(metastore: Metastore, role: Role | None = None) -> Mapping[InstanceId, InstanceRecord]:
-    """Return the processes that are registered now, of one role or of all. Unreadable ones, and those of a role that
-    this version lacks, are left out: nothing could be sent to them."""
+    """Return the processes that are registered now, of one role or of all. Records that are unreadable, or of a role
+    that this version lacks, are left out: nothing could be sent to these processes."""
     instance_paths = [paths.live(name) for name in metastore.children(paths.LIVE)]
     records = []
     for path, node in zip(instance_paths, metastore.get_many(instance_paths), strict=True):

@@ -72,7 +72,7 @@ def _every(_key: str) -> bool:
 
 
 class ReportWriter:
-    """Writes one server's report about one table. One thread at a time.
+    """Writer of one server's report about one table, for one thread at a time.
 
     A new writer starts from an empty report, except for the keys that its predecessor had loaded: a broker that starts
     now has to know that queries had their rows (`served`). A report belongs to the process that took it over last: its
@@ -102,7 +102,8 @@ class ReportWriter:
         """True if another process of this instance had taken the report over at the last look."""
 
     def recheck(self) -> None:
-        """Read the report again with the next write: the metastore may hold another one than was written."""
+        """Read the report again with the next write: the metastore may hold a report other than the one
+        that was written."""
         self._is_sure = False
 
     def write(
@@ -215,7 +216,7 @@ def write_report(
 
 
 class ReportReader:
-    """Reads a table's reports, as far as they changed. One thread at a time."""
+    """Reader of a table's reports, for one thread at a time. It reads only what has changed."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore

@@ -1,8 +1,8 @@
 """Replace segments by others, for all queries at once: start, put the outputs, end; or revert.
 
 The state of an entry is in the root of the table's segments, so that its end is one compare-and-set. Its inputs and
-outputs are in nodes beside it (`lineage_nodes`). Every call blocks, and repeating one that has succeeded changes
-nothing.
+outputs are in nodes beside it (`lineage_nodes`). Every call blocks, and repeating a call that has succeeded
+changes nothing.
 """
 
 from __future__ import annotations
@@ -57,8 +57,9 @@ class Replacement:
 
     An input given as a key must be of exactly that version. A given `entry` makes the start repeatable: an entry that
     exists with the same lists is left as it is (even if it has ended by now), a reverted one is started anew. `force`
-    reverts replacements under way that use the same inputs or outputs. `drops_older` forgets the completed replacements
-    whose outputs are exactly the inputs, together with the segments that they replaced."""
+    reverts replacements under way that have one of the inputs or outputs as an input, or one of the outputs as an
+    output. `drops_older` forgets the completed replacements whose outputs are exactly the inputs, together with the
+    segments that they replaced."""
 
     segments_from: Sequence[SegmentKey | str]
     segments_to: Sequence[str]
@@ -275,7 +276,7 @@ def _inputs(segments: Sequence[SegmentKey | str]) -> dict[str, int | None]:
 def _overlapping(
     metastore: Metastore, view: TableView, names: Collection[str], outputs: Collection[str]
 ) -> dict[str, LineageRecord]:
-    """Return the entries under way that use any of these names."""
+    """Return the entries under way that have one of `names` as an input, or one of `outputs` as an output."""
     under_way = {entry: mark for entry, mark in view.lineage.items() if mark.state is LineageState.IN_PROGRESS}
     details = read_details(metastore, view.table, under_way)
     return {

@@ -1,4 +1,4 @@
-"""Clear the remains of a deleted table, only while the table is a deleted one.
+"""Clear the remains of a deleted table, only while the table stays deleted.
 
 A process that deletes a table may freeze in between, and a table of the same name may be created meanwhile. The nodes
 under the same paths are then the new table's, and none of them may be deleted. Any thread may call.
@@ -14,8 +14,8 @@ from merlot.metastore.protocol import Check, Delete, Metastore, Node
 
 
 class Remains:
-    """Nodes of a table, to be read and deleted. A deletion takes effect only while the table's root is a deleted
-    one."""
+    """Nodes of a table, to be read and deleted. A deletion takes effect only while the table's root is that of
+    a deleted table."""
 
     def __init__(self, metastore: Metastore, table: TableName) -> None:
         self._metastore = metastore
@@ -29,7 +29,7 @@ class Remains:
 
     def delete(self, path: str, version: int | None = None) -> None:
         """Delete a node. Raise NotFoundError if it is missing, ConflictError for another version, or if the table
-        exists again."""
+        exists again or has no root."""
         root = self._metastore.get(self._root)
         if root is None or (root.data and not RootRecord.from_bytes(root.data, self._root).is_deleted):
             raise ConflictError(f"table is no deleted one any more path={self._root}")

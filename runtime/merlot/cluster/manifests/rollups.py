@@ -1,8 +1,7 @@
 """MergeRollupTasks as applied. A table has at most one: the node of the table's watermarks names it, and both nodes are
 written in one transaction.
 
-Deleting a MergeRollupTask deletes its watermarks. Merged segments stay merged, because their records name the
-level.
+Deleting a MergeRollupTask deletes its watermarks. Merged segments stay merged, because their records name the level.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def apply_rollup(
 
 
 def check_rollup(metastore: Metastore, manifest: MergeRollupTask) -> ApplyOutcome:
-    """Return what applying the manifest would do, without doing it. Raise RollupConflictError if it
-    cannot be applied."""
+    """Return what applying the manifest would do, without doing it. Raise RollupConflictError if it cannot be
+    applied."""
     record = find_rollup(metastore, manifest.metadata.name)
     if record is not None:
         _check_same_table(record, manifest)
@@ -101,7 +100,8 @@ def spec_of(record: RollupRecord) -> MergeRollupTask:
 
 
 def watermarks(metastore: Metastore, table: str) -> tuple[WatermarkRecord, int | None]:
-    """Return the watermarks of the table's merges, and the node's version; None if there is no node."""
+    """Return the watermarks of the table's merges, and the node's version; empty watermarks and None if there is no
+    node."""
     node = _watermarks_node(metastore, table)
     return (WatermarkRecord(), None) if node is None else (_read_watermarks(node, table), node.version)
 

@@ -46,7 +46,7 @@ def changed(
 
 def stopped(metastore: Metastore, table: Table, settings: UpsertSettings) -> list[ManifestProblem]:
     """List why these settings, which an upsert table declares or names from now on, would stop it. The list is empty
-    for a new table, and for one that waits already: its documents may come in any order."""
+    for a new table, and for a table that waits already: its documents may come in any order."""
     record = tables.find_table(metastore, table.name)
     if record is None or upserts.upserting_of(metastore, tables.spec_of(record).spec).spec is None:
         return []

@@ -94,8 +94,8 @@ class Manifests(Generic[RecordT]):
         create: Callable[[], RecordT],
         change: Callable[[RecordT, int], ApplyResult[RecordT]],
     ) -> ApplyResult[RecordT]:
-        """Create the manifest, or change it as of the node's version. If others write it at the same
-        time, try again; raise ConflictError after `_ATTEMPTS` attempts."""
+        """Create the manifest, or change it as of the node's version. If others write it at the same time, try again;
+        raise ConflictError after `_ATTEMPTS` attempts."""
         for _ in range(_ATTEMPTS):
             node = metastore.get(self.path(name))
             try:

@@ -234,8 +234,8 @@ def _stream_nodes(table: TableName, old: RootRecord, now_ms: int) -> dict[str, b
 
 
 def _first_root(document: dict[str, Any]) -> RootRecord:
-    """Return the root of a table without segments; the time boundary of a hybrid one is before all rows, since it
-    has no batches yet."""
+    """Return the root of a table without segments; the time boundary of a hybrid table is before all rows, since
+    it has no batches yet."""
     rule = BoundaryRule.of(from_stored(document).spec)
     return RootRecord(time_boundary_ms=None if rule is None else BEFORE_ALL)
 
@@ -322,8 +322,8 @@ def _deep_store(view: TableView, config: Node | None) -> str | None:
 
 
 def _emptied_if_huge(metastore: Metastore, view: TableView, clock: Clock) -> TableView:
-    """Empty a table whose list of files does not fit a transaction: queries see it empty for a moment. Return
-    the view after that."""
+    """Empty a table whose list of files does not fit a transaction: queries see it empty for a moment. Return the
+    view after that."""
     if len(view.segments) <= _MOST_SEGMENTS_AT_ONCE:
         return view
     keys = tuple(record.key for record in view.segments.values())

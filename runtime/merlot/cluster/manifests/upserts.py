@@ -78,7 +78,7 @@ def spec_of(record: UpsertRecord) -> UpsertConfig:
 
 
 def named_by(metastore: Metastore, table: TableSpec) -> UpsertConfig | None:
-    """Return the UpsertConfig that a table names; None if it names none, or if none of the name exists."""
+    """Return the UpsertConfig that a table names; None if it names none, or if the UpsertConfig does not exist."""
     name = None if table.upsert is None else table.upsert.config_ref
     record = None if name is None else find_upsert(metastore, name)
     return None if record is None else spec_of(record)
@@ -97,7 +97,7 @@ class Upserting:
     backfill: BackfillSpec | None = None
 
     def backfill_of(self, table: str) -> BackfillSpec | None:
-        """Return the declared backfill, if it is one of this table."""
+        """Return the declared backfill if it is for this table, else None."""
         return self.backfill if self.backfill is not None and self.backfill.table == table else None
 
 

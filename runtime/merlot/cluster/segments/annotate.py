@@ -16,7 +16,7 @@ from merlot.metastore.protocol import Metastore
 
 @dataclass(frozen=True, slots=True)
 class AnnotateResult:
-    """Names by what became of them. Segments in `replaced` are gone, or of another version than was annotated."""
+    """Names of segments by outcome. Segments in `replaced` are gone, or of another version than was annotated."""
 
     annotated: tuple[str, ...]
     unchanged: tuple[str, ...]

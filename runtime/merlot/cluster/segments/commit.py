@@ -1,7 +1,7 @@
 """Make a draft visible: write new nodes that no reader looks at, then swap the root.
 
-If everything fits into one transaction, it is one. A crash before the swap leaves nodes that no root names; `sweep`
-deletes them. After a crash that follows the swap there is nothing to repair.
+If all of it fits into one transaction, one transaction writes it. A crash before the swap leaves nodes that no root
+names; `sweep` deletes them. After a crash that follows the swap there is nothing to repair.
 """
 
 from __future__ import annotations

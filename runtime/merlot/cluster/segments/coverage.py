@@ -84,7 +84,7 @@ class SegmentFamily:
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """First and last instant; None if there are no segments, or one has no times."""
+        """First and last instant; None if there are no segments, or a segment has no times."""
         first = [segment.start_time_ms for segment in self.segments if segment.start_time_ms is not None]
         last = [segment.newest_ms for segment in self.segments if segment.newest_ms is not None]
         is_known = self.segments and len(first) == len(last) == len(self.segments)

@@ -1,7 +1,7 @@
 """Send files that were uploaded and will not be named by a record to the trash.
 
 Only the cleaner deletes a segment's file (see `condemned`). A process that lists and deletes files itself may freeze in
-between, and wake when another one has published a file of the same name.
+between, and wake when another process has published a file of the same name.
 """
 
 from __future__ import annotations

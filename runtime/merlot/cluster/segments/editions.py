@@ -84,8 +84,8 @@ def editions_of(records: Iterable[SegmentRecord], partitioning: PartitioningSpec
 
 
 def partition_of(record: SegmentRecord, partitioning: PartitioningSpec) -> int | None:
-    """Return the partition that all rows of a segment are in; None if its record names none, several, or one of another
-    function."""
+    """Return the partition that all rows of a segment are in; None if its record names none or several, or if
+    the table declares another partition function."""
     ((column, function),) = partitioning.columns.items()
     held = record.partitions.get(column)
     if held is None or len(record.partitions) != 1 or len(held.partitions) != 1:

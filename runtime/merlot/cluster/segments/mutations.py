@@ -87,8 +87,8 @@ class RevertReplacement:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReplacement:
-    """Remove the records of the hidden side, clear the marks of the other, and drop the entry. Not while
-    IN_PROGRESS."""
+    """Remove the records of the hidden side, clear the marks of the other side, and drop the entry. The entry must not
+    be IN_PROGRESS."""
 
     entry: str
 

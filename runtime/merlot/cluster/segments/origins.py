@@ -98,8 +98,8 @@ def in_part(record: SegmentRecord) -> SegmentRecord:
 def made_name(name: str) -> str:
     """Return the name under which to record a segment whose rows were merged into others.
 
-    The segment may come back from the trash, while somebody may push another one under its name. No segment can have
-    the returned name."""
+    The segment may come back from the trash, while somebody may push another segment under its name. No segment can
+    have the returned name."""
     return f"{name}\n"
 
 

@@ -41,7 +41,7 @@ MAX_NAME_BYTES = 200
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """Names by what became of them, and the epoch at which the table is as requested."""
+    """Names of segments by outcome, and the epoch at which the table is as requested."""
 
     published: tuple[str, ...]
     unchanged: tuple[str, ...]
@@ -304,8 +304,8 @@ def _stamped(
     """Return the record with the table's times and without the caller's marks.
 
     The push time is that of the first publication, also of the same rows in other parts. A refresh time says that
-    something was replaced: brokers never take such a version for a new segment. A version of a merged segment keeps its
-    origins, as partial: nobody knows which of their rows it has.
+    something was replaced: a broker that has just started does not take such a version for a new segment. A version of
+    a merged segment keeps its origins, as partial: nobody knows which of their rows it has.
     """
     made_of = "" if present is None else origins.in_part(present).made_of
     record = record.model_copy(update={"replaces": "", "replaced_by": "", "made_of": made_of, "stream_offsets": ""})

@@ -46,8 +46,8 @@ def check(
 
 
 def as_it_was(record: SegmentRecord, now_ms: int) -> SegmentRecord:
-    """Return the record to put. Its refresh time tells brokers that it is new, since no server has loaded it. Its
-    origins are marked as partial, since other segments of the same origins may be gone."""
+    """Return the record to put. Its refresh time tells running brokers that it is new, since no server has loaded it.
+    Its origins are marked as partial, since other segments of the same origins may be gone."""
     pushed_ms = record.push_time_ms if record.push_time_ms > 0 else now_ms
     update = {"replaces": "", "replaced_by": "", "push_time_ms": pushed_ms, "refresh_time_ms": now_ms}
     return origins.in_part(record).model_copy(update=update)
@@ -92,7 +92,7 @@ def _range_in(record: SegmentRecord, partition: int) -> tuple[int, float] | None
 
 
 def _is_exact(record: SegmentRecord) -> bool:
-    """Return True if the segment has all rows of its offsets; a merged one has only those of some time."""
+    """Return True if the segment has all rows of its offsets. A merged segment has only the rows of some time."""
     return isinstance(record, StreamSegmentRecord)
 
 

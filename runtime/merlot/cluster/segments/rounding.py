@@ -24,8 +24,8 @@ Window = tuple[int, int]
 def with_true_times(
     output: SegmentRecord, inputs: Iterable[SegmentRecord], windows: Sequence[Window], rounding: str | None = None
 ) -> SegmentRecord:
-    """Return an output's record with the true times of its inputs, and with the effect of its own
-    `rounding`, if any. The output has rows of one of the windows."""
+    """Return an output's record with the true times of its inputs, and with the effect of its own `rounding`, if any.
+    The output has rows of one of the windows."""
     start_ms, end_ms = _window_of(output, windows)
     reaching = [record for record in inputs if _reaches(record, start_ms, end_ms)]
     texts = {text for record in reaching for text in _period_texts(record)} | ({rounding} if rounding else set())
@@ -50,7 +50,7 @@ def periods_of(record: SegmentRecord) -> tuple[Period, ...]:
 
 
 def smallest_window(segments: Iterable[SegmentRecord], window: Window) -> Window:
-    """Return the window, widened by what was rounded together with it: nobody can tell whether such rows were
+    """Return the window, widened by the periods that rows were rounded to: nobody can tell whether such rows were
     inside the window."""
     rounded = [(record, period) for record in segments for period in periods_of(record)]
     widened, previous = window, None

@@ -148,8 +148,8 @@ class ViewChanges:
 
 
 def diff(old: TableView | None, new: TableView) -> ViewChanges:
-    """Return what a reader of `old` has to look at again. The cost depends on the changed buckets, not on all of
-    them, unless the number of buckets changed."""
+    """Return what a reader of `old` has to look at again. The cost depends on the changed buckets, not on all buckets,
+    unless the number of buckets changed."""
     if old is None or old.root.num_buckets != new.root.num_buckets:
         before = _entries(() if old is None else old.buckets.values())
         after = _entries(new.buckets.values())

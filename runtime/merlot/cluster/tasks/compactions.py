@@ -1,7 +1,8 @@
 """Tasks of the kind UpsertCompactionTask, and the valid docs of their segments, as servers report them.
 
-A server that sees such a task reports them once, in a node of the task's id, and deletes the node when the task is
-gone. The report stays true: a doc that a sealed row has replaced stays replaced.
+A server that sees such a task reports them once, in a node of the task's id. The minion deletes the node when the task
+is done; the controller deletes nodes of tasks that are gone. The report stays true: a doc that a sealed row has
+replaced stays replaced.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class TaskState(StrEnum):
 
 
 class TaskRecord(PackedRecord):
-    """A task, as it waits in its queue and as it runs. Compressed: it may name thousands of segments."""
+    """A task, as it waits in its queue and as it runs. It is compressed, since it may name thousands of segments."""
 
     id: str
     kind: str
@@ -61,8 +61,8 @@ class AggregationRecord(Record):
 class MergeTaskConfig(Record):
     """Work of a MergeRollupTask: read the inputs, merge the rows of `windows`, and write the rows of `rest` unchanged.
 
-    Each window is a bucket of the level, and no output spills over one. The windows' outputs carry `custom_map`, the
-    rest's `rest_custom_map`. Together they are all rows of the inputs."""
+    Each window is a bucket of the level, and no output has rows of two windows. The windows' outputs carry
+    `custom_map`, the rest's `rest_custom_map`. Together they are all rows of the inputs."""
 
     rollup: str
     """Name of the manifest."""
@@ -145,7 +145,7 @@ class ValidDocsRecord(PackedRecord):
 
 
 class TaskProgress(Record):
-    """Progress of a running task. The last writer wins; written at most once a second."""
+    """Progress of a running task. The last writer wins; it writes at most once a second."""
 
     phase: str = ""
     rows: int = 0

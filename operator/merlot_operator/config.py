@@ -143,7 +143,7 @@ class Config:
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.deep_store_prefixes)
 
     def source_prefixes_of(self, namespace: str) -> tuple[str, ...]:
-        """Return the URIs below which batches of a namespace may read."""
+        """Return the URIs below which batches and file streams of a namespace may read, besides object storage."""
         return tuple(uri.replace(NAMESPACE, namespace) for uri in self.source_prefixes)
 
     def stream_folders_of(self, namespace: str) -> tuple[str, ...]:

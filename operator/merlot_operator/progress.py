@@ -1,5 +1,5 @@
-"""Judge if the operator makes progress, and say where it does not. Pure but for the notes: `verdict` looks at them and
-at a clock.
+"""Judge if the operator makes progress, and say where it does not. Pure but for the notes: `verdict` judges them at a
+given time.
 
 Four things are followed: that the event loop turns, that the API server answers for each place (a namespace that is
 served, or None for all of them), that each pass ends, and that due keys are taken. The event loop's thread writes the

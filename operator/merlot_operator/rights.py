@@ -39,7 +39,7 @@ def rules(config: Config) -> Mapping[tuple[str, str], frozenset[str]]:
     for kind in DECLARED:
         rights[kind.group, kind.plural] = _READ | {"patch"}
         rights[kind.group, f"{kind.plural}/status"] = frozenset({"get", "patch"})
-        # Children block the deletion of their owner where the cluster asks for this permission.
+        # Where OwnerReferencesPermissionEnforcement is on, an owner reference that blocks deletion needs this right.
         rights[kind.group, f"{kind.plural}/finalizers"] = frozenset({"update"})
     for kind in watched(config):
         if kind in WRITTEN:

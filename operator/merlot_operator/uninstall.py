@@ -1,8 +1,9 @@
 """`python -m merlot_operator.uninstall`: check that the operator may go. The chart runs it before a release is removed.
 
 Declared objects have the operator's finalizer: without the operator, an object that is deleted later would never be
-gone, nor would its namespace. The program ends with 0 if nothing is declared any more where the operator serves, else
-with 1 and a list of the objects. Objects that another release serves need that release's operator, and do not count.
+gone, nor would its namespace. The program ends with 0 if no object with the finalizer is left where the operator
+serves, else with 1 and a list of the objects. Objects that another release serves need that release's operator, and do
+not count.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ MOST_SHOWN = 10
 
 
 async def check(kube: Kube, namespaces: tuple[str, ...], release: str) -> None:
-    """Raise InvalidInputError if an object that the release serves is declared in these namespaces, or anywhere if
-    `namespaces` is empty."""
+    """Raise InvalidInputError if an object that the release serves has the finalizer in these namespaces, or anywhere
+    if `namespaces` is empty. Raise it, too, if the release may not list the objects."""
     places = namespaces or (None,)
     objects = [body for place in places for kind in DECLARED for body in await _all(kube, kind, place)]
     others = {place for place in set(map(namespace_of, objects)) if await _is_of_another(kube, place, release)}
@@ -55,7 +56,7 @@ async def _all(kube: Kube, kind: ResourceKind, namespace: str | None) -> list[Ob
 
 
 async def _is_of_another(kube: Kube, namespace: str, release: str) -> bool:
-    """True if the namespace's Lease names another release; False under an older chart, which passes no name."""
+    """Return True if the namespace's Lease names another release; False under an older chart, which passes no name."""
     if not release:
         return False
     try:

@@ -1,7 +1,7 @@
 """End the process when it makes no progress with its work or with its own shutdown.
 
-A thread, which runs on when the event loop is blocked. It writes the reason and the stacks of all threads to stderr,
-since logging may be what hangs.
+It is a thread, so it runs on when the event loop is blocked. It writes the reason and the stacks of all threads to
+stderr, since logging may be what hangs.
 """
 
 from __future__ import annotations

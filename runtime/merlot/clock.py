@@ -8,11 +8,11 @@ class Clock(Protocol):
     """Wall and monotonic time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, UTC; may jump."""
+        """Return the milliseconds since the epoch, UTC. They may jump."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; for durations and deadlines."""
+        """Return seconds that never go back, for durations and deadlines."""
         ...
 
 

@@ -57,7 +57,7 @@ class SegmentPart:
 
     @property
     def name(self) -> SegmentName:
-        """Name of the segment. Numbers are padded to equal length, so that names sort as numbers do."""
+        """Return the segment's name. Numbers are padded to equal length, so that names sort as numbers do."""
         if self.count == 1:
             return SegmentName(self.family)
         number = str(self.number).zfill(len(str(self.count)))
@@ -72,12 +72,12 @@ class SegmentPart:
 
 
 def offline(raw: RawTableName) -> TableName:
-    """Return the name of the OFFLINE half of a table."""
+    """Return the name of the OFFLINE table."""
     return TableName(raw + OFFLINE_SUFFIX)
 
 
 def realtime(raw: RawTableName) -> TableName:
-    """Return the name of the REALTIME half of a table."""
+    """Return the name of the REALTIME table."""
     return TableName(raw + REALTIME_SUFFIX)
 
 

@@ -39,6 +39,6 @@ def taken_bytes() -> int:
 
 
 def give_back() -> None:
-    """Return free pages to the system. Takes milliseconds, in which other threads may wait for memory."""
+    """Return free pages to the system. This takes milliseconds, in which other threads may wait for memory."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -16,7 +16,7 @@ _offsets = itertools.count(os.getpid() * 61)
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, on any address.
+    """Return a port that nobody listens on, on any IPv4 address. Raise OSError if there is none.
 
     Calls of one process return different ports, and processes begin at different places of the range, so two programs
     that choose at the same time choose different ports.

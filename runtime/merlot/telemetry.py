@@ -257,7 +257,7 @@ MINION_ROWS: Final = Counter("merlot_minion_merged_rows", "Rows read by merges",
 
 
 class _Caches(Collector):
-    """Reads the statistics of caches when metrics are collected."""
+    """Collector that reads the statistics of caches when metrics are collected."""
 
     def __init__(self) -> None:
         self.stats: dict[str, Callable[[], Mapping[str, int]]] = {}
@@ -342,8 +342,8 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _SparingHandler(logging.StreamHandler[TextIO]):
-    """Writes the traceback of errors from one place now and then only: a bug that every query meets must not fill a
-    disk.
+    """Handler that writes the traceback of errors from one place now and then only: a bug that every query meets must
+    not fill a disk.
 
     The line itself is always written: users are told to look for their request in it."""
 

@@ -12,7 +12,7 @@ def run_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> Non
 
 
 class WakeUp:
-    """Wakes one task. Calls are coalesced until the task waits again. Created on the event loop."""
+    """Signal that wakes one task. Calls are coalesced until the task waits again. Created on the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -241,7 +241,7 @@ def _ingestion(table: Table, chosen: argparse.Namespace) -> BatchIngestion:
 
 def _write_report(path: Path | None, report: dict[str, Any]) -> None:
     """Write the report as JSON that fits into a termination message. Samples are dropped first, then lists, then the
-    end of the error."""
+    reasons of bad rows and the end of the error. The plan of a dry run is never shortened."""
     if path is None:
         return
     report = {**report, "error": redact(report["error"])} if "error" in report else report

@@ -98,7 +98,8 @@ def build_segments(
 
     Raise BadRowsError past that share. Raise InvalidInputError for a table that differs from the controller's, for
     expressions that Spark refuses, and for a batch that would remove rows of the table without saying so. Raise
-    NotFoundError if the controller has no such table, UnavailableError if executors, deep store or controller fail."""
+    NotFoundError if the controller has no such table, UnavailableError if executors, deep store or controller fail,
+    ConflictError if a merge of the same segments outlasts `publish_patience_s`."""
     options = options or JobOptions()
     if options.is_dry_run and controller_url is None:
         raise InvalidInputError("a dry run asks the controller what would change; give --controller")

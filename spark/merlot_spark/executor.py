@@ -1,7 +1,8 @@
 """Executor side of the build: sort a lot's rows, build one segment after another, upload each.
 
-Functions here become mapInArrow functions. They hold one lot at a time, or 256 MB of it (`sorted_runs`). They talk to
-the driver by rows only: counts that travel as rows are exact when Spark retries a task, unlike accumulators.
+Functions here become mapInArrow functions. They hold one lot at a time, or 256 MB of it (`sorted_runs`). Results travel
+to the driver as rows: counts are then exact when Spark retries a task. An accumulator, which is not, only shows
+progress.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class BuildTask:
     present: frozenset[str] = frozenset()
     """URLs that the deep store already has; those files are not uploaded again."""
     on_built: Callable[[int], None] | None = None
+    """Called with the number of segments that were built; adds to the driver's accumulator."""
     name_suffix: str = ""
     """Suffix of the segments' names."""
     is_dry_run: bool = False

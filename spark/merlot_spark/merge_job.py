@@ -2,7 +2,7 @@
 
 A minion starts the job and publishes the outputs. Executors read the inputs' rows, and Spark groups rows that may
 become a single row. Each group is merged by the very code that a minion runs, so the result has the same rows. Exit
-codes: 0 success, 1 something outside failed, 2 the task is wrong.
+codes: 0 success, 1 something outside failed, 2 the task is wrong or an input is damaged.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class JobReport:
     rows_outside: int = 0
     """Rows that were left out because their time is not in the requested window."""
     records: tuple[Mapping[str, Any], ...] = ()
-    """Records of every segment of the batch, as they are published."""
+    """Records of every segment of the batch; publishing adds their source and custom map."""
     bad: BadRows = field(default_factory=BadRows)
     cut: Mapping[str, int] = field(default_factory=dict)
     """Number of texts cut to the column's maxLength, by column."""
@@ -81,8 +81,8 @@ class JobReport:
     """Changes that the job would make. Set by a dry run only, which has made none of the changes that are counted
     here."""
     rows: RowCounts | None = None
-    """Rows of the table before and after; None if nothing was published, or the controller is too old to report
-    them."""
+    """Rows of the table before and after, as the controller reports them, for a dry run too; None if no controller was
+    given, or it is too old to report them."""
     served: Served | None = None
     """Result of waiting for servers to answer for the batch's segments; None if the job did not wait."""
     bytes: int = 0

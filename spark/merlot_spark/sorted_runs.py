@@ -134,7 +134,7 @@ class _SortedRun:
 
     @property
     def is_on_disk(self) -> bool:
-        """True if there are more rows on disk."""
+        """Return True if there are more rows on disk."""
         return self._next < int(self._reader.num_record_batches)
 
     def read_ahead(self) -> bool:

@@ -38,7 +38,7 @@ PAUSE_S = 5.0
 SUPERSEDED_S = 15.0
 """Seconds until a superseded operator looks up the owner of the namespace again."""
 IDLE_S = 300.0
-"""Seconds without use after which a session is closed: longer than any pause between two looks at a Table."""
+"""Seconds without use after which a session is closed: longer than the default pause between two looks at a Table."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class Metastores:
         self._sessions: dict[str, _Session] = {}
         self._fences: dict[str, Fence] = {}
         self._superseded: dict[str, tuple[float, str]] = {}
-        """Time and error when another operator was seen to have come, by namespace."""
+        """Time and error of the last write that another operator's fence refused, by namespace."""
         self._fencing: dict[str, asyncio.Lock] = {}
         self._shared: dict[str, frozenset[str]] = {}
         self._pool = ThreadPoolExecutor(THREADS, "metastore")
@@ -90,7 +90,8 @@ class Metastores:
         await self.call(namespace, lambda store: store.multi([]))
 
     async def home(self, namespace: str) -> Home:
-        """Return the namespace's home, which is decided once. Raise UnavailableError while nobody can tell."""
+        """Return the namespace's home, which is decided once. Raise UnavailableError if it is not decided yet, and the
+        metastore does not answer."""
         if namespace not in self._config.homes:
             live = self._store.get(DEPLOYMENTS, namespace, name_of_role(CONTROLLER))
             home = homes.of_controller(self._config, namespace, live) or await self._find_home(namespace)
@@ -130,7 +131,7 @@ class Metastores:
         return await self._run(home.metastore, lambda store: homes.settle(store, self._config, namespace, home))
 
     def leave(self, namespace: str) -> None:
-        """Drop what is known of a namespace in which nothing is declared any more: its home is decided anew."""
+        """Forget a namespace in which nothing is declared any more: its home is decided anew."""
         for notes in (self._config.homes, self._fences, self._shared, self._superseded):
             notes.pop(namespace, None)
 

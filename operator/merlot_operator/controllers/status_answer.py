@@ -1,8 +1,8 @@
 """Expected shape of a controller's status answer, which is checked before anybody reads it. Pure.
 
-A user who may create pods in a namespace can answer in the controller's stead, so nothing about an answer is taken for
-granted. Members that are not named here are ignored. A member whose name ends with a question mark here may be missing
-or null.
+A user who may create pods in a namespace can answer in the controller's stead, so the shape of an answer is not taken
+for granted. Members that are not named here are passed on unchecked. A member whose name ends with a question mark here
+may be missing or null.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ POD_BYTES = 500
 
 
 def max_bytes(num_tables: int, num_pods: int) -> int:
-    """Return how large an answer may be: each table has at most an entry for each pod. 10,000 tables on 100 pods may
-    take 580 MB."""
+    """Return how many bytes an answer may have: each table has at most an entry for each pod. 10,000 tables on 100 pods
+    may take 650 MB."""
     return LEAST_BYTES + num_tables * (TABLE_BYTES + num_pods * POD_BYTES)
 
 

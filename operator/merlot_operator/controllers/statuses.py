@@ -1,4 +1,5 @@
-"""Status of each namespace's controller: one `GET /status` for all tables, and marks of servers that shall stop.
+"""Client of each namespace's controller: one `GET /status` for all tables, marks of servers that shall stop, and
+retries of rollups.
 
 An unchanged status costs a 304. One event loop.
 """

@@ -195,7 +195,7 @@ def _conflicts(members: Sequence[Object], wanted: int) -> Iterator[Conflict]:
 
 def _num_servers(table: Object, config: Config) -> int:
     """Return the number of servers that a table asks for. The API server writes 1 where the user says nothing, so 1
-    stands for as many as there must be."""
+    means the default: the table's replication, or the chart's number of servers if that is larger."""
     replicas = _at(table, "spec", "tenants", "server").get("replicas", 1)
     return (
         max(_at(table, "spec").get("replication", 1), config.sizes.server.replicas) if replicas == 1 else int(replicas)

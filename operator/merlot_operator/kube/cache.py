@@ -123,8 +123,8 @@ def _version(body: Object) -> int:
 
 
 def _slim(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the body without fields that nobody here reads, and with interned strings. Of a thousand objects, such
-    fields and repeated strings are most of the memory."""
+    """Return the body without fields that nobody here reads, and with interned strings. With a thousand objects, such
+    fields and repeated strings take most of the memory."""
     metadata = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:

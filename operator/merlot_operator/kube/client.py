@@ -1,7 +1,7 @@
 """Client of the API server, over an aiohttp session with Kopf's logins: reads, server-side apply, status, deletions.
 
-Errors are raised as the families of `merlot.errors`: 404 NotFoundError, 409 ConflictError, other 4xx InvalidInputError,
-all others UnavailableError. One event loop.
+Errors are raised as the families of `merlot.errors`: 404 is NotFoundError, 409 ConflictError, any other 4xx
+InvalidInputError. All others are UnavailableError, and so are 401, 408 and 429, which may pass. One event loop.
 """
 
 from __future__ import annotations

@@ -164,8 +164,8 @@ def _spark_accounts(namespace: str, config: Config) -> list[Json]:
 
 
 def _network_policies(namespace: str) -> Iterator[Json]:
-    """Yield the policies of who may call whom. Brokers and controllers answer everybody; outgoing traffic is not
-    limited."""
+    """Yield the policies of who may call whom. Only brokers may call the query port of servers, and only pods of
+    batches may call pods of batches. All other ports answer everybody; outgoing traffic is not limited."""
     yield _policy(namespace, CONTROLLER, [_from((), PORTS[CONTROLLER].values())])
     yield _policy(namespace, BROKER, [_from((), PORTS[BROKER].values())])
     http, query = PORTS[SERVER]["http"], PORTS[SERVER]["query"]

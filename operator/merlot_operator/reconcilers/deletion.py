@@ -72,7 +72,7 @@ def forget_table(metastore: Metastore, body: Object) -> FilesLeft | None:
     """Remove the table from shared state; return the files that are left to delete. The controller, which runs as long
     as there is a Table, deletes them."""
     if other_owner(metastore, name_of(body), namespace_of(body)) is not None:
-        return None  # Of namespaces that share their state, only one has a table of that name.
+        return None  # The table of this name in the shared state belongs to another namespace.
     deletes = body["spec"].get("deletionPolicy") == "Delete"
     with contextlib.suppress(NotFoundError):
         files = shared_tables.Files.NOW if deletes else shared_tables.Files.KEEP

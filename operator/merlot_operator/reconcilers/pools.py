@@ -250,7 +250,7 @@ def _is_still_needed(context: ReconcileContext, namespace: str, pool: str) -> bo
     staying = [table for table in context.store.of(TABLES, namespace) if not is_deleting(table)]
     cluster = context.statuses.of(namespace)
     if not cluster.is_known:
-        # Nobody can tell: keep a pool that a Table which is there may have come from.
+        # The controller is silent: keep a pool that one of the Tables may have come from.
         return any(pool in (own_pool(name_of(table)), table.get("status", {}).get("pool")) for table in staying)
     servers = {instance_of(name_of(pod)) for pod in context.store.with_label(PODS, namespace, POOL, pool)}
     statuses = [cluster.tables[name_of(table)] for table in staying if name_of(table) in cluster.tables]

@@ -2,7 +2,8 @@
 
 - Replicas that go hand over their segments first, from the highest ordinal on.
 - A pod with outdated inputs is restarted when all others live and no broker routes to it any more. That is so only when
-  each of its segments has another replica that answers. Tables that keep one copy cannot be spared.
+  each of its segments has another replica that answers. A table that keeps one copy does not hold up the restart: its
+  segments on that server are away meanwhile.
 - The controller tells which servers serve, not readiness: a server that loads is not ready, and answers queries.
 - An outdated pod whose container does not run (no image, no node, crashes) serves nobody and is replaced at once.
 - Volumes grow claim by claim. The StatefulSet, whose claim template cannot change, is recreated around its pods.

@@ -111,7 +111,8 @@ def _table_to_run(body: Object, declared: Table | None, refusal: Refusal | None)
 
 
 def _judge(body: Object, config: Config) -> tuple[Table | None, Refusal | None]:
-    """Return the declared Table, or why it is not accepted. A spec that was accepted before is not judged again."""
+    """Return the declared Table, or why it is not accepted. A spec that was accepted before is judged again, since the
+    chart's restrictions may have changed; `_table_to_run` does not apply them."""
     table, refusal = accept(body)
     violations = "; ".join(map(str, restrictions.problems(body["spec"], config)))
     if not violations:

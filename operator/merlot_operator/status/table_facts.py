@@ -15,7 +15,7 @@ from merlot_operator.status.conditions import Condition
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason and message of a Table that is not accepted."""
+    """Reason and message for an object that is not accepted."""
 
     reason: str
     message: str
@@ -67,7 +67,7 @@ class TableStatusFacts:
 
     @property
     def table(self) -> Mapping[str, Any] | None:
-        """Return the controller's answer about the table."""
+        """Return the controller's answer about the table; None if there is none."""
         return self.cluster.tables.get(self.name)
 
     @property

@@ -117,7 +117,7 @@ def elements_of(lists: pa.Array) -> pa.Array:
 
 
 def parents_of(lists: pa.ListArray) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the number of the list that each of `elements_of` is from. (Arrow's own function counts values that null
+    """Return, for each value of `elements_of`, the index of its list. (Arrow's own function counts values that null
     lists hide.)"""
     return np.repeat(np.arange(len(lists)), lengths_of(lists))
 

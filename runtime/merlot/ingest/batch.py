@@ -1,8 +1,8 @@
 """Ingest a batch without Spark: a source that fits into memory becomes one segment per partition and per day (or
 `daysPerSegment` days).
 
-For tests and small tables. The rules are those of the Spark job, in `transform` and `grouping`. Rows keep the source's
-order within a segment, unless the table declares sorted columns.
+It serves tests and small tables. The rules are those of the Spark job, in `transform` and `grouping`. Rows keep the
+source's order within a segment, unless the table declares sorted columns.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def beside(stretch: RowSelection, table: Table, source: BatchIngestion | None) -
 
 
 def check_stretch(stretch: RowSelection, table: Table) -> None:
-    """Raise InvalidInputError if segments of these rows, once published, would replace other rows too, or if the table
-    has no time column for the window."""
+    """Raise InvalidInputError if segments of these rows, once published, would replace other rows too, if the table has
+    no time column for the window, or if the suffix contains PART_MARK."""
     if PART_MARK in stretch.name_suffix:
         raise InvalidInputError(
             f"a name's suffix cannot contain {PART_MARK}, which numbers the parts of a day suffix={stretch.name_suffix}"

@@ -105,8 +105,8 @@ def _times(values: pa.Array, factor: Fraction) -> pa.Array:
 
 
 def misfits(values: pa.Array, time_format: DateTimeFormat) -> pa.Array:
-    """Return True where a stored value is present but is no instant of the format, or one that 64 bits of milliseconds
-    cannot hold. Years are only checked for the time column."""
+    """Return True where a stored text is no instant of the format, or one that 64 bits of milliseconds cannot hold.
+    Integers of an epoch format or of a timestamp are not checked: only the time column's years are, elsewhere."""
     if pa.types.is_integer(values.type) and isinstance(time_format, EpochFormat | TimestampFormat):
         return pa.array(np.zeros(len(values), dtype=bool))
     return _read(values, time_format).bad

@@ -57,7 +57,8 @@ class WrongExpression:
 
 
 def problems(schema: TableSchema, filter_: str | None, derived: Mapping[str, str]) -> list[WrongExpression]:
-    """Return everything that is wrong with a stream's expressions; empty if `RowExpressions` takes them."""
+    """Return everything that is wrong with a stream's expressions: what `RowExpressions` refuses, and derived columns
+    whose values never fit the column's type."""
     wrong: list[WrongExpression] = []
     bound = list(_bind_all(schema, filter_, derived, wrong))
     nothing = pa.table({"": pa.nulls(0)})

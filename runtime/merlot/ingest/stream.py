@@ -66,7 +66,7 @@ class StreamRows:
 
 
 class Pipeline:
-    """Pipeline from one partition's messages to rows. For one thread, and one pinned declaration and schema.
+    """Pipeline from one partition's messages to rows. It serves one thread, and one pinned declaration and schema.
 
     Raises InvalidInputError if an expression or a decoder's schema is wrong."""
 

@@ -75,7 +75,7 @@ def to_json(source: pa.Array) -> CastResult:
 
 
 def to_bytes(source: pa.Array) -> CastResult:
-    """Cast to bytes: binary as it is, text as hex, as in Pinot."""
+    """Cast to bytes: binary and UUIDs as they are, text as hex, as in Pinot."""
     if isinstance(source.type, pa.UuidType):
         source = source.storage.cast(pa.binary())
     if pa.types.is_binary(source.type):

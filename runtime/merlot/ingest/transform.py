@@ -1,7 +1,7 @@
 """Conform source rows to the schema: cast every column, and either keep a row or count it as bad with its reason.
 
 A row is bad if a value does not fit its column's type, if its time is missing or outside years 1 to 9999, or if a
-dateTime value does not follow the column's format. Missing columns become null. Texts longer than a column's
+dateTime value does not follow the column's format. Missing columns become null. Texts and bytes longer than a column's
 `maxLength` are cut, as in Pinot, and counted. JSON and times as text make a bad row instead, because a cut would break
 or change them. Filter and derived columns come before (`row_expressions`, or Spark SQL).
 """
@@ -43,7 +43,7 @@ class Conformed:
     bad: BadRows
     millis: pa.Array | None = None
     cut: Mapping[str, int] = field(default_factory=dict)
-    """Number of texts cut to the column's maximum, by column; columns without any are left out."""
+    """Number of texts or bytes cut to the column's maximum, by column; columns without any are left out."""
     origin: pa.Table | None = None
     """Place of each row: the columns of PROVENANCE that the source has; None if it has none."""
 

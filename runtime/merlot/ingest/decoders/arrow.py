@@ -26,8 +26,8 @@ class ArrowDecoder:
         self._wanted = wanted
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """Return the rows of messages. A message is bad if it is no complete stream, or if a wanted name may mean
-        several of its columns; none of its rows is taken."""
+        """Return the rows of messages. A message is bad if it is no complete stream, if it expands to too much, or if a
+        wanted name may mean several of its columns; none of its rows is taken."""
         runs: list[_SchemaRun] = []
         bad: dict[str, list[int]] = {}
         num_bytes = 0

@@ -50,8 +50,8 @@ LOGICAL = {
     ("long", "local-timestamp-nanos"): pa.timestamp("ns"),
 }
 MOST_PARTS = 10_000
-"""Limit for the types of one column or one record, each counted where it is used. A record that contains the one below
-it twice has two of that, and sixty such levels are more than can be written out."""
+"""Limit for the types of one column or one record, each counted where it is used. If each record contains the next one
+twice, sixty levels have 2^60 types, more than can be written out."""
 MOST_DIGITS = 38
 MOST_BYTES_DIGITS = 1_000
 UUID_BYTES = 16

@@ -5,12 +5,14 @@ in it whose names begin with `_` or `.` are skipped (`_SUCCESS`, `_temporary/`),
 `*`, `?` and `[ab]` match within one name, and `{a,b}` matches either. A folder that matches stands for what is in it. A
 path that exists literally is no glob. Files of zero bytes are skipped and counted. The endings `.gz`, `.bz2`, `.zst`
 and `.lz4` of text files say how they are compressed. Folders `k=v` of a path give their files a text column `k`: `%`
-escapes are decoded, and `__HIVE_DEFAULT_PARTITION__` is null. A file that has such a column itself is refused.
+escapes are decoded, and `__HIVE_DEFAULT_PARTITION__` is null. If a file has such a column itself, the file's values
+count. In JSON lines, a line without a value for `k` takes the folder's.
 
-Columns. They are found by name in each file (in each record of JSON lines): the exact name, else the only name that
-differs in case, or in blanks around it, alone. If several columns match, the file is refused with its name. A column
-may have another type in each file. A column that only some files have is null in the others. A column that no file has
-is reported as absent.
+Columns. They are found by name in each file: the exact name, else the only name that differs in case, or in blanks
+around it, alone. If several columns match, the file is refused with its name. In JSON lines, keys are found in each
+record, by the exact name or by case alone, and a line in which several keys match is a corrupt row. A column may have
+another type in each file. A column that only some files have is null in the others. A column that no file has is
+reported as absent.
 
 CSV. Quotes are as in RFC 4180, so that values may hold line breaks. Lines end with LF or CRLF. A quote within a value
 that does not begin with a quote is an ordinary character. Every file has its own header. An empty value without quotes

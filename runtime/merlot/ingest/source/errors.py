@@ -1,4 +1,5 @@
-"""Classify errors of file systems and formats by who must act: the owner of the file, or nobody, after a while."""
+"""Classify errors of file systems and formats by who must act: the file's owner, or nobody, if a later attempt may
+succeed."""
 
 from __future__ import annotations
 

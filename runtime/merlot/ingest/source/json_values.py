@@ -37,7 +37,7 @@ class RawColumn:
 
     @property
     def is_absent(self) -> NDArray[np.bool_]:
-        """True where the record lacks the key."""
+        """Return True where the record lacks the key."""
         is_absent: NDArray[np.bool_] = self.starts[1:] == self.starts[:-1]
         return is_absent
 

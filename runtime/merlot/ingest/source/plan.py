@@ -28,7 +28,7 @@ COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br", ".snappy")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Source, format and wanted columns, in a form that is sent to those who read."""
+    """Source, format and wanted columns, in a form that is sent to readers."""
 
     uri: str
     format: BatchFormat
@@ -175,7 +175,7 @@ def _wanted(given: Mapping[str, pa.DataType], file: SourceFile, request: Request
 
 
 def _check_names(present: Sequence[str], file: SourceFile, request: Request) -> None:
-    """Raise InvalidInputError if a wanted name occurs twice."""
+    """Raise InvalidInputError if a wanted name may mean several columns."""
     for name in request.columns:
         names.find(name, present, file.path)
 

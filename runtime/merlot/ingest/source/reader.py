@@ -83,7 +83,7 @@ def _with_place(rows: pa.Table, piece: SourcePiece, request: Request) -> pa.Tabl
         if name not in rows.column_names:
             rows = rows.append_column(name, given)
         elif request.format is BatchFormat.JSON and pa.types.is_string(rows.column(name).type):
-            # A line has keys of its own. What it lacks comes from the folder, whatever lines are read together with it.
+            # A line has keys of its own. The folder gives the values that it lacks, whatever other lines have.
             own = pc.coalesce(rows.column(name), given.cast(pa.string()))
             rows = rows.set_column(rows.column_names.index(name), name, own)
     return rows.append_column(SOURCE_FILE, _repeated(piece.name, zeros))

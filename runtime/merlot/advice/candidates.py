@@ -152,7 +152,8 @@ def _kinds(test: Test, facts: ColumnFacts, indexing: IndexingSpec) -> Iterator[s
 def _orders(
     questions: Sequence[Question], shares: Sequence[float], statistics: Statistics, indexing: IndexingSpec
 ) -> Iterator[Candidate]:
-    """Propose to sort by each column that queries filter by, then by the present sort order."""
+    """Propose to sort by each of the best _MOST_ORDERS columns that queries filter by, then by the present sort
+    order."""
     gains: dict[str, dict[int, float]] = {}
     for number, question in enumerate(questions):
         for test in tests_of(question.leaf.filter):

@@ -102,7 +102,7 @@ def _nested(key: str, value: Any) -> str:
 
 
 def _with_lines(text: str, at: int, column: int, lines: str) -> str:
-    """Insert lines, indented to a column, below the line of a place in the text."""
+    """Insert lines, indented to a column, below the line that holds the offset `at`."""
     line_end = text.find("\n", at)
     line_end = len(text) if line_end < 0 else line_end
     indented = "".join(f"\n{' ' * column}{line}" for line in lines.splitlines())

@@ -43,7 +43,7 @@ _GUESS: Final = 0.1
 class Test:
     """A column compared with constants."""
 
-    __test__ = False  # of pytest
+    __test__ = False  # pytest must not collect it
 
     column: str
     function: str
@@ -67,7 +67,7 @@ class Test:
 
 
 def tests_of(expr: Expr | None) -> Iterator[Test]:
-    """Find the tests that an index can answer; negated ones are left out."""
+    """Yield the tests that an index can answer; negated tests are left out."""
     if not isinstance(expr, Call):
         return
     if expr.function in ("and", "or"):

@@ -43,7 +43,7 @@ def multiply_checked(left: Longs, right: Longs, out: Longs) -> bool:
         first = left[position]
         second = right[position]
         product = np.int64(np.uint64(first) * np.uint64(second))
-        # Below 2**31 both, a product cannot overflow, and the division is spared.
+        # If both factors are in [-2**31, 2**31), the product cannot overflow, and the division is spared.
         if ((first + 0x80000000) | (second + 0x80000000)) >> 32:
             if first == -1:
                 overflow |= second == _MIN

@@ -107,11 +107,11 @@ def find_values(
 ) -> int:
     """Find the values of records.
 
-    data: the records; record i is data[begins[i]:ends[i]]. program: a row for each field of operation, column (-1:
-    unwanted), the branch of its union that is null (-1: no union), and an operand: the bytes of FIXED, the number of
-    symbols of ENUM, or the bound of numbers (0: none). Out, of shape (columns, records): numbers (bits of floats, where
-    STRING and FIXED begin), lengths in bytes, valid (0 on entry). bad: 1 for malformed records. Returns the number of
-    malformed records."""
+    data: the records; record i is data[begins[i]:ends[i]]. program: a row for each field. The row has the operation,
+    the column (-1: unwanted), the branch of the field's union that is null (-1: no union), and an operand: the bytes of
+    FIXED, the number of symbols of ENUM, or the bound of numbers (0: none). Out, of shape (columns, records): numbers
+    (bits of floats, where STRING and FIXED begin), lengths in bytes, valid (0 on entry). bad: 1 for malformed records.
+    Returns the number of malformed records."""
     num_bad = 0
     for row in range(len(begins)):
         if not _record(data, begins[row], ends[row], program, row, numbers, lengths, valid):
@@ -145,7 +145,7 @@ def read_decimals(
 ) -> int:
     """Convert big-endian two's complement numbers to Arrow decimals: two words each, the low word first.
 
-    bad: 1 for numbers of no byte, or of more than 16. Returns how many numbers are bad."""
+    bad: 1 for numbers of no bytes, or of more than 16. Returns the number of bad numbers."""
     num_bad = 0
     for row in range(len(begins)):
         words[row, 0], words[row, 1] = np.uint64(0), np.uint64(0)

@@ -1,7 +1,7 @@
 """A kernel that walks Avro records of any schema without decoding their values.
 
-Before a C library reads a record, the kernel checks that the record's bytes bound its nesting and the sizes of its
-lists and maps. A schema is a table of nodes, each a row of an operation and its operands.
+Before a C library reads a record, the kernel checks that the record is not nested too deeply, and that its bytes bound
+the sizes of its lists and maps. A schema is a table of nodes, each a row of an operation and its operands.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def _is_bounded(
     values_left = (end - at) * VALUES_PER_BYTE + SPARE_VALUES
     node, depth = 0, 0
     while True:
-        # Read the value of `node`, and enter it if it has others in it.
+        # Read the value of `node`, and enter it if it holds other values.
         values_left -= 1
         if values_left < 0:
             return False

@@ -1,4 +1,4 @@
-"""Baseline processors whose machine code wheels and images bring: one per architecture, older than most machines.
+"""Baseline processors, for which the kernels of wheels and images are compiled: one for each architecture.
 
 `env $(python -m merlot.kernels.baseline) python -m merlot.kernels.warm` compiles for the baseline of this machine's
 architecture. Any thread.

@@ -16,7 +16,7 @@ MAX_WIDTH = 64
 
 
 def packed_words(count: int, width: int) -> int:
-    """Words that `count` values of `width` bits need, the spare one included."""
+    """Return the number of words that `count` values of `width` bits need, including the spare word."""
     return (count * width + 63) // 64 + 1
 
 

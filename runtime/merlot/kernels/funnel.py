@@ -97,8 +97,8 @@ def furthest(
 def completed(
     times: Times, steps: Steps, bounds: Times, num_steps: Any, length: Any, gap: Any, modes: Any, out: Steps
 ) -> None:
-    """Write how often all steps of each group follow one another. The next window begins no earlier than the last
-    step."""
+    """Write how often each group completes all steps, one after another. The window after a completed round begins no
+    earlier than the round's last step."""
     for group in range(out.shape[0]):
         head = bounds[group]
         tail = head
@@ -147,9 +147,9 @@ def durations(
 ) -> Any:
     """Write the durations from each step to the next, a row of `out` for every window that has all steps.
 
-    owners: each row's group. reached_by: the furthest step of each group. `out` has room for a row for each event of
-    step 0. Returns the number of rows. As in Pinot, an event of a later step than the next one stands for it if it
-    comes first."""
+    owners: each row's group. reached_by: the number of steps of each group's best window. `out` has room for a row for
+    each event of step 0. Returns the number of rows. As in Pinot, the first event of the next step or of any later step
+    counts as the next step."""
     written = 0
     for group in range(reached_by.shape[0]):
         head = bounds[group]

@@ -213,10 +213,10 @@ def order_by_group(
 def distinct_in_groups(
     ids: NDArray[np.uint32], ends: NDArray[np.int64], last: NDArray[np.uint32], distinct_ends: NDArray[np.int64]
 ) -> None:
-    """Move the distinct ids of each group to its front: group g ended before ends[g], its distinct ids end before
-    distinct_ends[g].
+    """Move the distinct ids of all groups to the front of `ids`, one group after another.
 
-    last: for each id, the last group that had it; EMPTY at first."""
+    Group g was ids[ends[g - 1]:ends[g]]; its distinct ids are ids[distinct_ends[g - 1]:distinct_ends[g]]. For the first
+    group, both begin at 0. last: for each id, the last group that had it; EMPTY at first."""
     start = end = np.int64(0)
     for group in range(ends.shape[0]):
         for place in range(start, ends[group]):

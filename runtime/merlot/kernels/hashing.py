@@ -2,7 +2,7 @@
 
 With seed 0 it is the 64-bit hash of Parquet's Bloom filters. It is fast, well tried, and the same everywhere, which
 matters because files store its results. `xxh64` is its plain Python twin, for single constants and for tests of the
-kernels. A primary key takes two hashes of two seeds; no file stores those.
+kernels. A primary key that is hashed takes hashes of two seeds; no file stores those.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HyperLogLog over raw values, as clearspring's stream-lib computes it: its murmur hashes, and registers by group.
 
 Hashes are 32 bits unsigned. The first log2m bits of a hash select its register. A register is the largest number of
-leading zeros, plus one, among the rest of its hashes.
+leading zeros, plus one, in the remaining bits of its hashes.
 """
 
 import numpy as np
@@ -39,8 +39,8 @@ def hash_longs(values: NDArray[np.int64], out: Hashes) -> None:
 
 @kernel
 def hash_bytes(offsets: NDArray[np.int64], data: NDArray[np.uint8], out: Hashes) -> None:
-    """Hash each data[offsets[k] : offsets[k + 1]] as `MurmurHash.hash` does: the last bytes are signed and count from
-    the end."""
+    """Hash each data[offsets[k] : offsets[k + 1]] as `MurmurHash.hash` does: the bytes after the last block of four are
+    signed, and are placed from the end."""
     for row in range(out.shape[0]):
         start = offsets[row]
         stop = offsets[row + 1]

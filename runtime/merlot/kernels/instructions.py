@@ -71,15 +71,15 @@ _ctpop: Any = intrinsic(_ctpop_intrinsic)
 if cast(Any, numba.config).DISABLE_JIT:
 
     def lowest_bit(word: int) -> int:
-        """Index of the lowest set bit of a u64 that is not zero."""
+        """Return the index of the lowest set bit of a u64 that is not zero."""
         return (int(word) & -int(word)).bit_length() - 1
 
     def highest_bit(word: int) -> int:
-        """Index of the highest set bit of a u64 that is not zero."""
+        """Return the index of the highest set bit of a u64 that is not zero."""
         return int(word).bit_length() - 1
 
     def count_bits(word: int) -> int:
-        """Number of set bits of a u64."""
+        """Return the number of set bits of a u64."""
         return int(word).bit_count()
 
     def load_word(data: Any, place: Any) -> Any:
@@ -96,19 +96,19 @@ else:
 
     @kernel
     def lowest_bit(word: int) -> int:
-        """Index of the lowest set bit of a u64 that is not zero."""
+        """Return the index of the lowest set bit of a u64 that is not zero."""
         place: int = _cttz(word)
         return place
 
     @kernel
     def highest_bit(word: int) -> int:
-        """Index of the highest set bit of a u64 that is not zero."""
+        """Return the index of the highest set bit of a u64 that is not zero."""
         place: int = 63 - _ctlz(word)
         return place
 
     @kernel
     def count_bits(word: int) -> int:
-        """Number of set bits of a u64."""
+        """Return the number of set bits of a u64."""
         number: int = _ctpop(word)
         return number
 

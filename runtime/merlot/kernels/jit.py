@@ -108,7 +108,7 @@ class _Compilations(event.Listener):
     def on_end(self, event: Any) -> None:
         function = event.data["dispatcher"].py_func
         if not function.__module__.startswith("merlot."):
-            return  # what numba compiles for itself, within one of ours
+            return  # a function of numba's own, which one of our kernels calls
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
         telemetry.KERNEL_COMPILATIONS.labels(name).inc()
         _LOG.info("kernel compiled kernel=%s types=%s", name, ", ".join(map(str, event.data["args"])))

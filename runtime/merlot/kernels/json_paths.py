@@ -47,8 +47,8 @@ def find_at(
     data, offsets: UTF-8, text i is data[offsets[i]:offsets[i + 1]]. Step s goes to the element places[s], counted from
     0. If places[s] is NAME, it goes to the key names[name_starts[s]:name_starts[s + 1]], the last one if a key is
     repeated. Out, for each text: begins and lengths of values (for strings, of the part between the quotes), and kinds
-    as of `json_scan`. Texts that are no JSON have ABSENT, or status 1, as all texts that are left to the other reader.
-    Returns the number of those."""
+    as of `json_scan`. status: 1 for texts that are left to the other reader. A text that is not JSON has kind ABSENT or
+    status 1. Returns the number of texts with status 1."""
     num_unsure = 0
     for row in range(len(offsets) - 1):
         begin, end, kind = _walk(data, int(offsets[row]), int(offsets[row + 1]), names, name_starts, places)
@@ -73,7 +73,7 @@ def _walk(data: Bytes, start: int, end: int, names: Bytes, name_starts: Longs, p
     for step in range(len(places)):
         is_name = places[step] == NAME
         if begin >= stop or data[begin] != (OPEN if is_name else OPEN_LIST):
-            # The steps before checked the text around it. A text that is no JSON at all has no value there either.
+            # The steps before have checked the text around the value. A text that is not JSON has no value here too.
             return begin, begin, ABSENT
         if is_name:
             begin, stop, kind, after = _member(data, begin, stop, names, name_starts[step], name_starts[step + 1])

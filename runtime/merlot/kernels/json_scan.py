@@ -52,7 +52,7 @@ def string_end(data: Bytes, at: int, end: int) -> tuple[int, bool]:
             if at >= end:
                 return -1, False
             byte = data[at]
-            # Of \uXXXX some are no characters: left to the other reader.
+            # \uXXXX may be no character (half of a surrogate pair): left to the other reader.
             if byte not in (34, 92, 47, 98, 102, 110, 114, 116):
                 return -1, False
             is_escaped = True
@@ -135,7 +135,7 @@ def plain_end(data: Bytes, at: int, end: int) -> tuple[int, int]:
 def nested_end(data: Bytes, at: int, end: int) -> int:
     """Check the whole object or list at `at` and return its end; -1: unsure.
 
-    `levels` has a bit for each open one: 1 for an object."""
+    `levels` has a bit for each open level: 1 for an object, 0 for a list."""
     levels = np.uint64(0)
     depth = 0
     wants_value = True
@@ -272,9 +272,10 @@ def find_values(
 ) -> int:
     """Find the values of wanted keys in messages.
 
-    data: the messages; message i is data[starts[i]:starts[i + 1]]. names: wanted keys, as text, in the same form. Out,
-    of shape (keys, messages): begins and lengths of values (for strings, of the part between the quotes), kinds (ABSENT
-    on entry). status: 1 for messages that are left to the other reader. Returns the number of those."""
+    data: the messages; message i is data[starts[i]:starts[i + 1]]. names, name_starts: wanted keys, in the same
+    form. Out, of shape (keys, messages): begins and lengths of values (for strings, of the part between the quotes),
+    kinds (ABSENT on entry). status: 1 for messages that are left to the other reader. Returns the number of these
+    messages."""
     guesses = np.full(GUESSES, -1, np.int64)
     num_unsure = 0
     for row in range(len(starts) - 1):

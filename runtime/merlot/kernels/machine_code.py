@@ -1,9 +1,10 @@
 """Machine code on disk: a file for each kernel and types of its arguments, named after its inputs.
 
 A name contains a digest of the kernel's bytecode, of the constants that it uses, and of the kernels that it calls. So a
-changed comment or a copy of the sources makes no code stale. Any number of processes may write: two files of one name
-have the same content, and each appears whole. numba's own cache keeps an index per function that each process rewrites,
-compares whole files, and does not read a folder that it may not write to.
+changed comment or a copy of the sources makes no code stale. The exception is a module whose functions a kernel uses
+without their being kernels, such as the intrinsics of `kernels.instructions`: its whole file is digested. Any number of
+processes may write: two files of one name have the same content, and each appears whole. numba's own cache keeps an
+index per function that each process rewrites, compares whole files, and reads only folders that it may write to.
 
 Code is read from the folder that comes with the package and from a folder that can be written to; often they are the
 same. Code of a wheel or an image was compiled for a processor that is older than most (`kernels.baseline`). Any

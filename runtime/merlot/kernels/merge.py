@@ -60,8 +60,9 @@ def map_parts(
 ) -> bool:
     """Map each part's dict ids to those of a common dictionary: out[row] = table[firsts[k] + id], (ends[-1],), written.
 
-    Part k has firsts[k + 1] - firsts[k] entries. A width below 0: runs, each entry's first row and one past the last.
-    Returns False if an id is out of range or runs do not cover all rows; then the contents of `out` mean nothing."""
+    Part k has firsts[k + 1] - firsts[k] entries. A width below 0 means runs: the first row of each entry as u32, then
+    the number of rows. Returns False if an id is out of range or runs do not cover all rows; then the contents of `out`
+    mean nothing."""
     for part in range(starts.shape[0]):
         start, width, first, last = starts[part], widths[part], ends[part], ends[part + 1]
         entry, entries = firsts[part], firsts[part + 1] - firsts[part]

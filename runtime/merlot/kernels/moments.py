@@ -1,9 +1,9 @@
 """Means and squared deviations by group, of one variable or of two (Welford; merged as Chan, Golub and LeVeque do).
 
-A row of `state` is a group's count, mean and sum of squared deviations; of two variables: count, both means, both sums
-of squared deviations, and the sum of products of deviations; of four moments: count, mean, and the sums of the second,
-third and fourth powers of deviations (Pébay's formulas). Nothing is subtracted that is as large as the values' own
-squares, so values far from 0 and close together keep their digits. `groups` u32, one per row.
+A row of `state` is a group's count, mean and sum of squared deviations. For two variables it is the count, both means,
+both sums of squared deviations, and the sum of products of deviations. For four moments it is the count, the mean, and
+the sums of the second, third and fourth powers of deviations (Pébay's formulas). Nothing is subtracted that is as large
+as the values' own squares, so values far from 0 and close together keep their digits. `groups` u32, one per row.
 """
 
 import numpy as np

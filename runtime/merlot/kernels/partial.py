@@ -1,4 +1,4 @@
-"""Merging of each row into the next row of its key: recurrences over rows that each know the row before theirs.
+"""Merging of each row into the next row of its key: recurrences in which a row refers to the row before it.
 
 All rows are numbered together: first the earlier rows, then a batch in order. prior (N,) i64, for each row of the
 batch: the row before it of the same key, or -1. `valid` (rows,) u8: 1 if a row's value is not null. sources (rows,):
@@ -68,7 +68,7 @@ def sums(prior: Longs, valid: Flags, values: Any) -> None:
 
 @kernel
 def append_lengths(prior: Longs, lengths: Longs) -> None:
-    """Add to the lengths (rows,) of lists those of all lists before them in the chain."""
+    """Add to each list's length, lengths (rows,), the lengths of all lists before it in the chain."""
     first = lengths.shape[0] - prior.shape[0]
     for number in range(prior.shape[0]):
         if prior[number] >= 0:
@@ -79,7 +79,8 @@ def append_lengths(prior: Longs, lengths: Longs) -> None:
 def append_lists(prior: Longs, starts: Longs, offsets: Longs, elements: Longs) -> None:
     """Append lists: elements[offsets[r]:offsets[r + 1]] = the elements of all lists before row r's, then of its own.
 
-    starts (rows + 1,) of the lists as they are; offsets as `append_lengths` gives them."""
+    starts (rows + 1,) of the lists as they are; offsets (rows + 1,): sums of the lengths that `append_lengths`
+    wrote."""
     first = offsets.shape[0] - 1 - prior.shape[0]
     for row in range(offsets.shape[0] - 1):
         place = offsets[row]
@@ -97,8 +98,8 @@ def append_lists(prior: Longs, starts: Longs, offsets: Longs, elements: Longs) -
 def unite(prior: Longs, starts: Longs, ranks: Longs, row: int, offsets: Longs, merged: Longs) -> int:
     """Unite lists: merged[offsets[r]:offsets[r + 1]] = the distinct ranks of row r's list and all before it, ascending.
 
-    This begins at `row`. ranks (E,) of the elements of a list ascend. Returns the row for which `merged` has no room,
-    or the number of rows."""
+    Rows before `row` are done already. ranks (E,) of the elements of a list ascend. Returns the row for which `merged`
+    has no room, or the number of rows."""
     first = offsets.shape[0] - 1 - prior.shape[0]
     while row < offsets.shape[0] - 1:
         place = offsets[row]

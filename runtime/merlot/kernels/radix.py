@@ -65,7 +65,7 @@ def scatter_digits(
 
 @kernel
 def rank_sorted(keys: NDArray[np.uint64], rows: Rows, ids: Array) -> int:
-    """Write the rank of each key among the distinct ones: ids[rows[k]]; keys ascend. Returns the number of distinct
+    """Write the rank of each key among the distinct keys to ids[rows[k]]; keys ascend. Returns the number of distinct
     keys."""
     rank = 0
     for position in range(keys.shape[0]):

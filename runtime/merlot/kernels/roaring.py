@@ -30,8 +30,8 @@ def _short(data: Bytes, at: int) -> int:
 
 @kernel
 def _array(data: Bytes, at: int, num_docs: int) -> int:
-    """Return the bytes of a container that lists docs, ascending; -1 if it is malformed. So do `_bitset` and
-    `_runs`."""
+    """Return the number of bytes of a container that lists docs, ascending; -1 if it is malformed. `_bitset` and
+    `_runs` do so for the other kinds."""
     if at + 2 * num_docs > data.size:
         return -1
     descents = 0

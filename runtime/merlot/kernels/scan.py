@@ -72,7 +72,7 @@ def _range_block(column: NDArray[np.generic], low: np.generic, high: np.generic,
 def scan_range(
     column: NDArray[np.generic], low: np.generic, high: np.generic, mode: int, negate: bool, mask: Mask, words: Words
 ) -> None:
-    """Docs with low <= column[doc] <= high (or not, if negate), combined into words.
+    """Combine into words the docs with low <= column[doc] <= high, or the other docs if `negate`.
 
     column (n,) u8, u16, u32, i32, i64, f32 or f64, borrowed; low and high of its dtype; mask (BLOCK_DOCS,) scratch."""
     mask_words = mask.view(np.uint64)
@@ -93,7 +93,7 @@ def _table_block(dict_ids: NDArray[np.generic], table: Mask, mask: Mask) -> None
 
 @kernel
 def scan_table(dict_ids: NDArray[np.generic], table: Mask, mode: int, negate: bool, mask: Mask, words: Words) -> None:
-    """Docs whose dict id has table[dict_id] == 1 (or not, if negate), combined into words.
+    """Combine into words the docs whose dict id has table[dict_id] == 1, or the other docs if `negate`.
 
     dict_ids (n,) u8, u16 or u32; table (cardinality,) of 0 and 1; mask (BLOCK_DOCS,) scratch."""
     mask_words = mask.view(np.uint64)

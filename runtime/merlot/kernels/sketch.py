@@ -47,7 +47,7 @@ def union_registers(
             out[target + place] = data[starts[first] + place]
         for number in range(bounds[group] + 1, bounds[group + 1]):
             entry = members[number]
-            # The last byte of log2m says all of it.
+            # log2m is below 256, so its last byte is enough.
             if lengths[entry] != length or data[starts[entry] + 3] != data[starts[first] + 3]:
                 return number
             for place in range(HLL_HEADER, length, 4):

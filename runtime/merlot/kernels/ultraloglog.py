@@ -1,7 +1,7 @@
 """Registers of UltraLogLog, as hash4j keeps them: 2^p registers of a byte; the first p bits of a hash select one.
 
-A register stands for bits that hashes set: bit p - 1, and one higher for each leading zero after the first p bits of a
-hash. Its upper six bits are the number of the highest set bit, its lower two say whether the two bits below that are
+A register stands for bits that hashes set. A hash with z leading zeros after its first p bits sets bit p - 1 + z. Its
+upper six bits are the number of the highest set bit, its lower two say whether the two bits below that are
 set. A register of 0 has seen no hash.
 """
 

@@ -110,7 +110,7 @@ def upsert(
     verdicts: NDArray[np.uint8],
     replaced: Longs,
 ) -> int:
-    """Enter rows[first:] of a batch, one after the other; verdicts[row] and replaced[row], a place or 0, are written.
+    """Enter rows[first:] of a batch, one after the other. Writes verdicts[row], and replaced[row] if the row REPLACES.
 
     high, low, places (N,) and values (N, C) are those of the batch. A NULL among `values` takes over the replaced row's
     value. alive_from, deleted_from (N,): a key, or a deleted key, with a lower comparison value is dead to the row.
@@ -205,12 +205,12 @@ def keep_first(
     is_kept: NDArray[np.bool_],
     late: NDArray[np.bool_],
 ) -> int:
-    """Keep each row, one after the other, of whose key no row is alive; returns the largest value afterwards.
+    """Keep each row whose key has no row that is alive, one after the other; returns the largest value afterwards.
 
     keys (N,): numbers of the rows' keys. is_there (K,) and newest (K,): whether a key has a row, and its value. A key
     is alive unless its value is below `floor`, or below the largest value so far less `to_live` (-1: for ever). Rows
-    that are kept raise the largest value, unless they are beyond their limit. late (N,), written: rows past the time to
-    live; with `skips_late` they are not kept. is_kept (N,), written."""
+    that are kept raise the largest value, unless they are beyond their limit. late (N,), written: rows whose own value
+    is too low to be alive; with `skips_late` they are not kept. is_kept (N,), written."""
     for row in range(keys.shape[0]):
         key, value = keys[row], values[row]
         alive_from = floor

@@ -108,7 +108,7 @@ QUICKSTART = frozenset(
         topk.smallest,
     )
 )
-"""Kernels that `make quickstart` calls: compiled first, while pip's work is done and Spark starts."""
+"""Kernels that `make quickstart` calls: compiled first, after pip has finished and while Spark starts."""
 
 
 def cases() -> list[Case]:
@@ -163,7 +163,8 @@ def _decodes() -> Iterator[Case]:
 
 
 def _codes() -> Iterator[Case]:
-    """Yield the kernels that make dictionaries and ids, for new segments and when columns of several are joined."""
+    """Yield the kernels that make dictionaries and dict ids, for new segments and when those of several segments are
+    coalesced."""
     ranks = np.ones(64, np.uint32)
     for dtype in (np.int32, np.int64):
         yield bits.min_max, (column(dtype), np.zeros(2, dtype))
@@ -504,8 +505,8 @@ def start_loading(*, compiles: bool) -> threading.Thread:
 def load_for_queries(*, compiles: bool = True) -> None:
     """Load the query kernels at a process's start, so that no query waits for them.
 
-    Other kernels are loaded by whatever consumes a stream, merges or builds. Without compiles, a kernel that is not
-    compiled yet is left to the query that needs it."""
+    Other kernels are loaded by the code that consumes a stream, or that merges or builds segments. Without `compiles`,
+    a kernel that is not compiled yet is left to the query that needs it."""
     started = time.perf_counter()
     ready = [case for case in query_cases() if compiles or compiling.is_compiled(case)]
     number = warm(lambda: iter(ready))

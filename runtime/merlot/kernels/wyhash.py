@@ -22,7 +22,7 @@ _SECRET_3: Final = np.uint64(0x589965CC75374CC3)
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(0xFFFFFFFF)
 _LONG: Final = 48
-"""Bytes that a step takes while more than these are left."""
+"""Bytes that a step takes while more bytes than that are left."""
 _PAIR: Final = 16
 _BYTES_OF_LENGTH: Final = 4
 _MOST_PER_BYTE: Final = 2

@@ -42,8 +42,8 @@ def bind(
     """Return the query with every name resolved and every expression typed.
 
     `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` computes
-    calls of constants, and `moment` is the time of the query. Raise UnknownColumnError, SqlValidationError,
-    QueryOptionError or UnsupportedSqlError."""
+    calls of constants, and `moment` is the time of the query. Raise QueryOptionError, the errors of `tree.errors` and
+    those of `budget`."""
     merged = merge_options(options or {}, parsed.options)
     query_options.check(merged)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)

@@ -1,6 +1,6 @@
 """Combine bound predicates by AND, OR and NOT; flatten them and fold constants away.
 
-Valid in three-valued logic too: only FALSE decides an AND and only TRUE decides an OR; NULL stays.
+This is valid in three-valued logic too: only FALSE decides an AND and only TRUE decides an OR; NULL stays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _PREDICATES: Final = registry.names_that("is_predicate")
 
 
 def conjunction(args: Iterable[Expr]) -> Expr:
-    """AND predicates; nested ANDs are flattened, repeated predicates kept once."""
+    """Combine predicates by AND. Nested ANDs are flattened, and repeated predicates are kept once."""
     return _combine("and", args, neutral=TRUE, absorbing=FALSE)
 
 
 def disjunction(args: Iterable[Expr]) -> Expr:
-    """OR predicates; nested ORs are flattened, repeated predicates kept once."""
+    """Combine predicates by OR. Nested ORs are flattened, and repeated predicates are kept once."""
     return _combine("or", args, neutral=FALSE, absorbing=TRUE)
 
 
@@ -49,7 +49,7 @@ def _merge_memberships(args: Iterable[Expr], single: str, several: str) -> list[
 
 
 def negation(arg: Expr) -> Expr:
-    """NOT of a predicate."""
+    """Return NOT of a predicate."""
     if arg == TRUE:
         return FALSE
     if arg == FALSE:

@@ -1,4 +1,4 @@
-"""Limit the time for planning a query; checked at every token and every expression."""
+"""Limit the time for planning a query. Tokens and expressions are counted, and the clock is read now and then."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _PLAIN_DIGITS: Final = 18
 def bind_conditions(
     joined: And | Or, *, bind: Callable[[Node], Expr], condition: Callable[[Node], Expr], nulls: bool, budget: Budget
 ) -> Expr:
-    """Return the conditions as one predicate. Raise the error of the first one that fails."""
+    """Return the conditions as one predicate. Raise the error of the first condition that fails."""
     is_any = type(joined) is Or
     binder = _ConditionCollector("equals" if is_any else "not_equals", "in" if is_any else "not_in", nulls)
     subjects: dict[tuple[str, str, bool], Expr] = {}
@@ -40,7 +40,7 @@ def bind_conditions(
         subject = subjects.get(key)
         if subject is None:
             expr = bind(column)
-            subject = subjects[key] = canonical.setdefault(expr, expr)  # two names may be of one column
+            subject = subjects[key] = canonical.setdefault(expr, expr)  # two names may mean the same column
         binder.compare(part.function, subject, part.right)
     return (disjunction if is_any else conjunction)(binder.predicates())
 
@@ -61,7 +61,7 @@ class _ConditionCollector:
         self._nulls = nulls
         self._found: list[Expr | tuple[Expr, dict[int | str, None]]] = []
         self._open: dict[int, dict[int | str, None]] = {}
-        """List that is still open, by the `id` of its subject."""
+        """Lists that are still open, by the `id` of their subject."""
 
     def add(self, predicate: Expr) -> None:
         """Add a condition of any columns."""

@@ -28,7 +28,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def decimal_result(node: Node) -> Literal | None:
-    """Return the value of an operator between constants, at least one with a point; None for any other operator."""
+    """Return the value of an operator between constants, at least one of them with a point; None for any other node."""
     if not _has_point(node):
         return None
     with localcontext(_DIGITS):

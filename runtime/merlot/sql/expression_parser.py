@@ -1,6 +1,6 @@
 """Parse expressions from tokens to nodes: a method for each level of SQL's grammar. Pure and safe on any thread.
 
-Parts of SQL that no query here can have are refused by name, everything else that does not fit as a syntax error.
+Parts of SQL that are not supported are refused by name; everything else that does not fit is a syntax error.
 Recursion is as deep as parentheses, CASEs and signs, which are limited.
 """
 
@@ -79,7 +79,7 @@ _AFTER_COMPARISON: Final = frozenset({"AND", "OR", "GROUP", "HAVING", "LIMIT", "
 class ExpressionParser(TokenReader):
     """Parses conditions and values."""
 
-    # What expressions may hold of queries
+    # Queries, forms and calls within expressions
 
     def _query(self) -> Query:
         """Read a query. `Parser` implements it."""
@@ -162,8 +162,8 @@ class ExpressionParser(TokenReader):
         return And(parts)
 
     def _plain_run(self, word: str, parts: list[Node]) -> bool:
-        """Read `OR column = constant` (or AND) as often as it follows; return True if it did. Most conditions of long
-        texts have this form, and take a third of the time this way."""
+        """Read `OR column = constant` (or AND) as often as it follows; return True if it follows at all. Most
+        conditions of long texts have this form, and take a third of the time this way."""
         before = len(parts)
         while self._words[self._at] == word:
             comparison = self._plain_comparison(self._at + 1)
@@ -469,7 +469,7 @@ class ExpressionParser(TokenReader):
             raise UnsupportedSqlError(f"{word[:20]}'…': {how}")
 
     def _path(self) -> Node:
-        """`a.b.c`, `a.*`"""
+        """Read `a.b.c` or `a.*`."""
         is_quoted = False
         names = [self._text(self._at)]
         token = self._number_of(self._at)
@@ -484,7 +484,7 @@ class ExpressionParser(TokenReader):
         return Column(names[-1], qualifier_of(names[:-1]), is_quoted, token)
 
     def _element(self, subject: Node) -> Node:
-        """`1]`"""
+        """Read the rest of `list[1]` after its opening bracket."""
         self._deeper()
         indexes = self._list(self._expression)
         if len(indexes) > 1 and isinstance(subject, Column) and subject.name.upper() in _COLLECTIONS:

@@ -162,7 +162,7 @@ def data_type(written: str) -> SqlType:
 
 
 def cast(expr: Expr, target: SqlType) -> Expr:
-    """Return an explicit CAST. Raise if no such conversion exists."""
+    """Return an explicit CAST. Raise SqlValidationError or UnsupportedSqlError if no such conversion exists."""
     if expr.type.is_array:
         raise UnsupportedSqlError("CAST of a multi-value column")
     if expr.type != target and BYTES in (expr.type, target) and not {expr.type.base, target.base} & {TypeName.STRING}:
@@ -391,25 +391,25 @@ def _grouping(binder: Binder, node: SyntaxCall) -> Expr:
 
 NEEDS_GROUPING_SETS = "GROUPING needs GROUPING SETS, ROLLUP or CUBE"
 MAX_GROUPING_ARGUMENTS = 30
-"""Bits of an INT that are not the sign."""
+"""Most arguments: each is a bit of an INT, which has 31 bits besides its sign."""
 
 
 def _array(binder: Binder, node: Array) -> Expr:
-    """ARRAY[1, 2]"""
+    """Bind `ARRAY[1, 2]`."""
     if not node.items:
         raise SqlValidationError("ARRAY needs at least one value")
     return binder.call("arrayvalueconstructor", tuple(binder.bind(item) for item in node.items))
 
 
 def _element(binder: Binder, node: Element) -> Expr:
-    """`list[1]`, counted from 1."""
+    """Bind `list[1]`; elements are counted from 1."""
     if len(node.places) != 1:
         raise SqlParseError("an element of a list has one place")
     return binder.call("arrayelementatint", (binder.bind(node.subject), binder.bind(node.places[0])))
 
 
 def _extract(binder: Binder, node: Extract) -> Expr:
-    """EXTRACT(YEAR FROM at) is YEAR(at)."""
+    """Bind `EXTRACT(YEAR FROM at)` as `YEAR(at)`."""
     if canonical_key(node.field) not in FIELD_NAMES:
         raise UnsupportedSqlError(f"EXTRACT {node.field.upper()}")
     return binder.call(node.field, (binder.bind(node.operand),))

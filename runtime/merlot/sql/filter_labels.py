@@ -40,8 +40,8 @@ _PREDICATES: Final = frozenset({"regexplike", "textmatch", "textcontains", "json
 
 
 def filter_text(node: Node, text: Callable[[Node], str], constant: Callable[[Node], str | None]) -> str:
-    """Label a condition. `text` prints an expression; `constant` prints one without columns, unquoted, and
-    returns None for any other."""
+    """Label a condition. `text` prints an expression; `constant` prints an expression without columns, unquoted, and
+    returns None for any other expression."""
     return _Filters(text, constant).write(node)
 
 

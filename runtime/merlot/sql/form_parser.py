@@ -80,8 +80,8 @@ class FormParser(ExpressionParser):
         return self._called(name, self._arguments)
 
     def _called(self, name: str, read: Callable[[str, int], Node]) -> Node:
-        """Read a call and the clauses after it. `read` reads its arguments; its own are the function's name and the
-        number of the name's token, the last one taken."""
+        """Read a call and the clauses after it. `read(name, token)` reads the arguments; `token` is the number of the
+        name's token, which was taken last."""
         token = self._number_of(self._at - 1)
         return self._call_ends(self._within(lambda: read(name, token)))
 
@@ -100,7 +100,8 @@ class FormParser(ExpressionParser):
         return node
 
     def _refuse_word(self, name: str, word: str, instead: str) -> None:
-        """Refuse SQL's `FLOOR(at TO DAY)`, which has the keyword between its parentheses, not far from the first."""
+        """Refuse a call with this keyword between its parentheses, as SQL's `FLOOR(at TO DAY)`. Only the first
+        _MOST_WORDS_BEFORE words are searched."""
         depth = 0
         for other in self._words[self._at : self._at + _MOST_WORDS_BEFORE]:
             depth += {"(": 1, ")": -1}.get(other, 0)
@@ -183,7 +184,7 @@ class FormParser(ExpressionParser):
         self._at += 1
         return FrameBound(f"UNBOUNDED {side}" if is_unbounded else side, distance)
 
-    # Expressions with words of their own, after their first one
+    # Expressions with keywords of their own, after the first keyword
 
     def _parenthesis(self) -> Node:
         self._at -= 1
@@ -329,7 +330,7 @@ class FormParser(ExpressionParser):
         return Array(items)
 
     def _fraction(self) -> Node:
-        """`.5`"""
+        """Read the digits of `.5`."""
         token = self._tokens[self._at]
         if not token[:1].isdigit() or "." in token:
             raise self._error("expected digits after the point")

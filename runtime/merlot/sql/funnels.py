@@ -82,8 +82,8 @@ def _bits(binder: Conditions, steps: Sequence[Expr]) -> Expr:
 
 
 def _check_settings(nodes: Sequence[Node]) -> None:
-    """Raise SqlValidationError for an unknown setting. Known ones choose how Pinot counts; here the count is exact
-    anyway."""
+    """Raise SqlValidationError for an unknown setting. Known settings choose how Pinot counts; here the count
+    is always exact."""
     for node in nodes:
         text = "".join(node.value.split()).lower() if isinstance(node, Text) else ""
         if not _SETTINGS.fullmatch(text):

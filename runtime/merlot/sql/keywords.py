@@ -25,8 +25,8 @@ JOIN_WORDS: Final = frozenset(
 NO_ALIASES: Final = RESERVED | {
     *("ARRAY", "ASYMMETRIC", "BOTH", "BY", "CAST", "COLLATE", "LEADING", "SOME", "SYMMETRIC", "TABLE", "TRAILING"),
 }
-"""Words that are no alias without AS. Those added to RESERVED occur within expressions, and Calcite and DuckDB reserve
-them."""
+"""Words that are no alias without AS. The words added to RESERVED occur within expressions, and Calcite and DuckDB
+reserve them."""
 NO_RELATION_ALIASES: Final = NO_ALIASES | JOIN_WORDS | {"APPLY", "MATCH_CONDITION", "PIVOT", "TABLESAMPLE", "UNPIVOT"}
 
 QUERY_STARTS: Final = frozenset({"SELECT", "WITH", "VALUES"})

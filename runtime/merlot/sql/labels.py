@@ -100,7 +100,7 @@ DISTINCT_FORMS: Final = {"count": "distinctcount", "sum": "distinctsum", "avg": 
 
 
 def cast_type_name(written: str) -> str:
-    """Return Pinot's name of a type in CAST; the name as written if it is not one of ours."""
+    """Return Pinot's name of a type in CAST; the name as written if it is not in CAST_TYPES."""
     base = CAST_TYPES.get(written)
     return str(base) if base is not None else written
 
@@ -114,7 +114,7 @@ _SPELLED: Final = {
     "jsonmatch": "json_match",
     "ceiling": "ceil",
 }
-"""Names of functions that Pinot keeps as they are, or changes."""
+"""Labels of functions that are not their canonical names: Pinot keeps the underscores, or has another name."""
 _NAMED_BY_ALL_ARGUMENTS: Final = frozenset(
     {"covarpop", "covarsamp", "corr", "firstwithtime", "lastwithtime", "funnelcount", "exprmin", "exprmax"}
 )

@@ -1,6 +1,6 @@
 """Limits on the size of a text: more than tools really send, but never so much that a text costs minutes of a core.
 
-Counted while the text is read; reading ends where a limit is passed. Pure and safe on any thread.
+Sizes are counted while the text is read; reading ends where a limit is passed. Pure and safe on any thread.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Give types to fields of a message that are no columns: nothing declares them, so each use decides the type.
 
 Beside a number a field is a number; beside a boolean, or as a condition, it is a boolean; in JSONFORMAT it is JSON as
-the message has it; elsewhere it is text. A comparison of a text with a number is refused. Works on the syntax tree
-before it is bound: fields get the CAST that their use implies.
+the message has it; elsewhere it is text. A comparison of a text with a number is refused. This module works on the
+syntax tree before it is bound: fields get the CAST that their use implies.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Bind = Callable[[Node], Expr]
 
 
 def typed(node: Node, fields: frozenset[str], bind: Bind, *, is_predicate: bool) -> Node:
-    """Return the expression with types for its fields. Raise SqlValidationError if no type can be told, and the errors
-    of `bind`."""
+    """Return the expression with types for its fields. Raise SqlValidationError if no type can be inferred, and the
+    errors of `bind`."""
     types = _Types(fields, bind)
     # From the leaves up, so that operands have types before the operator that uses them.
     result = transform(node, types.typed)
@@ -120,7 +120,7 @@ class _Types:
         return None
 
     def _others(self, operands: Sequence[Node]) -> list[Expr]:
-        """Bind the operands that are no fields."""
+        """Bind the operands that are neither fields nor rows."""
         bound: list[Expr] = []
         for operand in operands:
             if isinstance(operand, Constants):

@@ -1,6 +1,6 @@
-"""Replace the constants of a query's text, so that queries that differ in constants only have one text.
+"""Replace the constants of a query's text, so that queries that differ only in constants have the same text.
 
-Works with a regular expression, without parsing: two texts of one normal form differ in constants, white space and
+It works with a regular expression, without parsing: two texts of one normal form differ in constants, white space and
 comments only. A list of constants counts as one constant, whatever its length.
 """
 

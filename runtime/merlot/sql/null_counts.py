@@ -1,6 +1,6 @@
 """Warn of COUNTs that count every row while nulls are default values: `COUNT(CASE WHEN … THEN 1 END)`.
 
-Decided by the form of the query, once for each query that is planned. Pure and safe on any thread.
+The form of the query decides, once for each query that is planned. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WARNING: Final = (
 
 
 def counts_nulls(statement: ParsedStatement) -> bool:
-    """Return True if the query has a COUNT of a CASE without ELSE, or of NULLIF."""
+    """Return True if the query has a COUNT of NULLIF, or of a CASE without ELSE or with ELSE NULL."""
     text = statement.sql.upper()
     if "COUNT" not in text or ("CASE" not in text and "NULLIF" not in text):
         return False

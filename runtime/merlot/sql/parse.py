@@ -52,7 +52,7 @@ class ParsedQuery:
     """Table as written, without quotes: `flights`, `flights_OFFLINE`; None for a SELECT without FROM."""
     select: Select
     options: tuple[tuple[str, str], ...] = ()
-    """Options by SET and OPTION(…), in the order of the text; a later one wins."""
+    """Options by SET, then options by OPTION(…), each in the order of the text; a later option wins."""
     explain: bool = False
 
 

@@ -75,7 +75,7 @@ class Parser(FormParser):
         return self._list(self._common)
 
     def _common(self) -> Common:
-        """`name [(columns)] AS (query)`"""
+        """Read `name [(columns)] AS (query)`."""
         name = self._name()
         columns = self._names() if self._words[self._at] == "(" else []
         self._expect("AS")
@@ -201,8 +201,8 @@ class Parser(FormParser):
         return Alias(output, alias) if alias is not None else output
 
     def _alias(self, reserved: frozenset[str]) -> str | None:
-        """Read an alias: after AS also most keywords, without AS none. A name in single quotes, as Grafana writes it,
-        is an alias too."""
+        """Read an alias. After AS it may be almost any keyword, without AS no reserved word. A name in single quotes,
+        as Grafana writes it, is an alias after AS too."""
         if self._takes("AS"):
             if not self._is_word(STRUCTURE) and self._tokens[self._at][:1] != "'":
                 raise self._error("expected a name after AS")
@@ -276,7 +276,7 @@ class Parser(FormParser):
         return join
 
     def _match(self) -> Node:
-        """`a.at >= b.at`"""
+        """Read a comparison such as `a.at >= b.at`."""
         left = self._value()
         function = ORDERED.get(self._words[self._at])
         if function is None:

@@ -151,7 +151,7 @@ def _decided_range(expr: Expr, above: Expr, below: Expr) -> Expr | None:
 
 
 def like(expr: Expr, pattern: Expr, escape: Expr | None, *, nulls: bool) -> Expr:
-    """Build `expr LIKE pattern`. Whatever ESCAPE says, a constant pattern is bound with backslashes as escapes."""
+    """Build `expr LIKE pattern`. A constant pattern is bound with backslashes as escapes, whatever ESCAPE says."""
     if any(isinstance(side, Literal) and side.value is None for side in (expr, pattern)):
         return _NULL_VERDICT if nulls else FALSE
     for side in (expr, pattern):
@@ -318,7 +318,7 @@ def _is_range_end(verdict: Expr, expr: Expr, function: str) -> TypeGuard[Call]:
 
 
 def invert(expr: Expr) -> Expr:
-    """NOT of a predicate, as the opposite call if the two agree on multi-value columns and on NULL."""
+    """Return NOT of a predicate: the opposite call, if both agree on multi-value columns and on NULL."""
     if isinstance(expr, Call) and expr.function in _OPPOSITES:
         return Call(_OPPOSITES[expr.function], expr.args, BOOLEAN)
     return negation(expr)

@@ -28,8 +28,8 @@ _REFUSED_VIRTUAL = frozenset({"$partitionId"})
 
 
 def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
-    """Yield the relation and column that a name with dots may mean, the most likely first: `b.c` of `a`, then `a.b.c`
-    of any."""
+    """Yield each relation and column that a name with dots may mean, the most likely first. For `a.b.c` these are `c`
+    of `a.b`, then `b.c` of `a`, then `a.b.c` of any relation."""
     words = [*qualifier.split("."), name] if qualifier else [name]
     if qualifier:
         yield qualifier, name
@@ -39,7 +39,7 @@ def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
 
 
 class NameScope(Protocol):
-    """NameScope that an expression may use."""
+    """Names that an expression may use."""
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """Return the column of a name. Raise UnknownColumnError."""
@@ -56,7 +56,7 @@ class NameScope(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """NameScope that a query of one stage may use.
+    """Names that a query of one stage may use.
 
     A column is found by its exact name, or by the only name that differs in case.
     """
@@ -93,7 +93,7 @@ class Scope:
 
     def find(self, name: str) -> Expr | None:
         """Return the column of a name; None if there is none. A derived column, `$ts$DAY`, is the call that computes
-        it."""
+        it. Raise UnsupportedSqlError for `$partitionId`."""
         if name.startswith("$"):
             if name in _REFUSED_VIRTUAL:
                 raise UnsupportedSqlError(

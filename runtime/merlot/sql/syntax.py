@@ -43,7 +43,7 @@ class Column(Node):
     qualifier: str = ""
     is_quoted: bool = False
     token: int | None = None
-    """Number of the token in the text that the node was read from, or one of several; None if none was."""
+    """Number of the token that the node was read from, the first if there are several; None if there is none."""
 
 
 @_node

@@ -27,7 +27,7 @@ _AFTER_EXPRESSION: Final = frozenset({",", ")", "FROM", "WHERE", "GROUP", "HAVIN
 _BEFORE_EXPRESSION: Final = frozenset({"SELECT", "(", "BY"})
 _MOST_WORDS_OF_FEATURE: Final = 6
 _AFTER_THE_END: Final = (END,) * 5
-"""At least as many as a rule may look ahead."""
+"""Ends of the text: at least the number of tokens that a rule may look ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class TokenReader:
         return self._text(self._at - 1)
 
     def _text(self, at: int) -> str:
-        """Return a token's name. Raise SqlParseError if it is as long as a page, since messages would be as long."""
+        """Return a token's name. Raise SqlParseError if it is longer than MAX_NAME_CHARS, since messages quote it."""
         text = text_in(self._tokens[at])
         if len(text) > limits.MAX_NAME_CHARS:
             raise SqlParseError(f"name too long starts={text[:20]} chars={len(text)} limit={limits.MAX_NAME_CHARS}")

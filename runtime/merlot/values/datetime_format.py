@@ -144,7 +144,7 @@ def parse_timestamp(text: str) -> int:
 
 
 def millis_of(moment: datetime) -> int:
-    """Return the epoch milliseconds of an aware datetime, exactly."""
+    """Return the epoch milliseconds of an aware datetime, rounded down, without the error of a float."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 

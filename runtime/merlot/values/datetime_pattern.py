@@ -4,8 +4,9 @@ Letters: G C Y x w e E y D M d a K h H k m s S z Z; others are refused, and so i
 in quotes is literal. Z is an offset, ZZ an offset with a colon, ZZZ the id of a zone. Texts are English.
 
 A number takes as many digits as there are, up to the digits of its greatest value, or the number of its letters if that
-is more. A year takes up to 9 digits; directly before another number, it takes as many as it has letters. Two letters
-are a year of 1946 to 2045. Joda takes 80 years back and 20 ahead of the day it runs on; here that day is in 2026, since
+is more. A century and a fraction of a second take at most as many digits as they have letters. A year takes up to 9
+digits; directly before another number, it takes as many as it has letters. Two letters read two digits as a year of
+1946 to 2045. Joda takes the year it runs in, the 80 years before it and the 19 after it; here that year is 2026, since
 a text must not become another instant as years go by. `datetime_fields` gives missing fields their values.
 """
 
@@ -37,7 +38,7 @@ LETTERS: Final = "GCYxweEyDMdaKhHkmsSzZ"
 _YEARS: Final = "yYx"
 _TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 _MOST_DIGITS: Final = {"e": 1, "D": 3}
-"""Most digits of numbers that are no years and no fractions; 2 for all others."""
+"""Most digits of numbers that are neither years, centuries nor fractions; 2 if the letter is not listed."""
 _SIGNED: Final = frozenset("yxC")
 _OFFSET: Final = (
     r"(?>[Zz]|[+-](?:[01]\d|2[0-3])"

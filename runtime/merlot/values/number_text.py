@@ -25,7 +25,7 @@ def is_integer(text: str) -> bool:
 
 
 def decimal_of(text: str) -> Decimal:
-    """Return exactly the number. Raise ValueError if the text is none, or has an exponent that no Decimal holds."""
+    """Return the exact number. Raise ValueError if the text is no number, or has an exponent that no Decimal holds."""
     stripped = text.strip(BLANKS)
     if not _NUMBER.fullmatch(stripped):
         raise ValueError(f"not a number: {text!r}")

@@ -63,7 +63,8 @@ class Period:
         return max(0, end_ms // self.fixed_ms - start_ms // self.fixed_ms)
 
     def before(self, millis: int) -> int:
-        """Return the instant that is this period earlier; a month before the 31st may be the 30th."""
+        """Return the instant that is this period earlier. If the earlier month has no such day, it is its last
+        millisecond."""
         if not self.months:
             return millis - self.fixed_ms
         month = _month_of(millis)

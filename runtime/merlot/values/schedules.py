@@ -29,7 +29,7 @@ _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month"
 _ITEM = re.compile(r"^(?P<range>\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>\d+))?$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SEARCH_DAYS = 366 * 8 + 1
-"""Days to search for the next moment: February 29th comes at least once in eight years."""
+"""Days to search for the next moment: February 29th, of any weekday, comes at least once in eight years."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from merlot.errors import CorruptionError
 
 
 def stored_bytes(text: str, what: str) -> bytes:
-    """Return the bytes of base64 text; raise CorruptionError, naming `what`, if it is none."""
+    """Return the bytes of base64 text; raise CorruptionError, naming `what`, for any other text."""
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:

@@ -48,7 +48,7 @@ _SHORT: Final = {
     "SST": "Pacific/Guadalcanal",
     "VST": "Asia/Ho_Chi_Minh",
 }
-"""java.time.ZoneId.SHORT_IDS, except those that the time zone database has."""
+"""java.time.ZoneId.SHORT_IDS, except those that the time zone database has; also Z and UT."""
 
 
 @lru_cache(maxsize=256)

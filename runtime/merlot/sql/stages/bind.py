@@ -48,7 +48,7 @@ from merlot.values.types import TypeName
 MAX_RELATIONS = 100
 """Most tables, subqueries and uses of WITH's names in a statement: each leaf is a request to servers."""
 FindSchema = Callable[[str], TableSchema]
-"""Returns the schema of a table as written. Raises NotFoundError."""
+"""Returns the schema of a table by its name as written. Raises NotFoundError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

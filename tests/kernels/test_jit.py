@@ -166,7 +166,7 @@ def test_code_for_an_older_processor_is_used_and_not_added_to(
     kernel = load()
     (tmp_path / "script.py").write_text(SCRIPT)
     command = [sys.executable, str(tmp_path / "script.py"), str(tmp_path), tmp_path.name]
-    processor = baseline.of_this_kind()
+    processor = baseline.for_this_architecture()
     assert processor is not None
     settings = dict(one.split("=", 1) for one in processor.settings)
     subprocess.run(command, check=True, env=os.environ | settings | {"NUMBA_CACHE_DIR": str(tmp_path / "code")})

@@ -9,7 +9,7 @@ from merlot.errors import InvalidInputError
 from merlot.functions.instants import Moment
 from merlot.ids import raw_name
 from merlot.query.plan.binding import bind
-from merlot.query.plan.derived import Computed, asked_for, with_columns
+from merlot.query.plan.derived import Computed, derived_columns_of, with_columns
 from merlot.query.plan.make import plan
 from merlot.query.plan.nodes import Leaf
 from merlot.spec.schema import TableSchema
@@ -53,7 +53,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class UnplannedQuery:
     """A query that is left out, and why."""
 
     normal: str
@@ -65,7 +65,7 @@ class Workload:
     """Queries of a table that could be planned, and queries that could not."""
 
     questions: tuple[Question, ...]
-    unread: tuple[Unread, ...]
+    unread: tuple[UnplannedQuery, ...]
 
 
 def workload(
@@ -73,18 +73,18 @@ def workload(
 ) -> Workload:
     """Plan the logged queries of a table. table: its raw name."""
     questions: list[Question] = []
-    unread: list[Unread] = []
+    unread: list[UnplannedQuery] = []
     for logged in log:
         if not logged.texts:
-            unread.append(Unread(logged.normal, "its log keeps no constants"))
+            unread.append(UnplannedQuery(logged.normal, "its log keeps no constants"))
         for text in logged.texts:
             try:
                 options = with_nulls(logged.options, null_handling=null_handling)
                 leaf = _leaf(text, options, table, schema, now_ms)
             except InvalidInputError as error:
-                unread.append(Unread(logged.normal, str(error)))
+                unread.append(UnplannedQuery(logged.normal, str(error)))
                 break
-            questions.append(_question(logged, text, leaf, asked_for(leaf, None, schema)))
+            questions.append(_question(logged, text, leaf, derived_columns_of(leaf, None, schema)))
     return Workload(tuple(questions), tuple(unread))
 
 

@@ -30,7 +30,7 @@ from merlot.cluster.segments.publish import PublishRequest
 from merlot.cluster.segments.transaction import PutSegments, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
-from merlot.controller.cleaning.catalog import catalog_of, what_is_lost
+from merlot.controller.cleaning.catalog import catalog_of, loss_reason
 from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, write_catalog
 from merlot.controller.cleaning.catalogs import stream_state
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
@@ -160,7 +160,7 @@ class Recovery:
             raise NotFoundError(f"the table's catalog is gone from the deep store table={table}")
         is_own = catalog.store_id == own_id
         is_older = is_own and bool(
-            what_is_lost(catalog, own_id, target.record, self._access.view_of(target.record.name))
+            loss_reason(catalog, own_id, target.record, self._access.view_of(target.record.name))
         )
         has_offsets = bool(catalog.stream_segments) and target.spec.ingestion.stream is not None
         if accept_loss and (is_own or (catalog.has_stream and not has_offsets)):

@@ -31,14 +31,14 @@ ARM64 = Processor("generic", "")
 PROCESSORS = {"x86_64": X86_64, "AMD64": X86_64, "aarch64": ARM64, "arm64": ARM64}
 
 
-def of_this_kind() -> Processor | None:
+def for_this_architecture() -> Processor | None:
     """Return the baseline for this machine's architecture; None if nothing is built for it."""
     return PROCESSORS.get(platform.machine())
 
 
 def usable() -> Processor | None:
     """Return the baseline whose code this machine runs; None if it lacks a feature."""
-    processor = of_this_kind()
+    processor = for_this_architecture()
     if processor is None:
         return None
     here = llvmlite.binding.get_host_cpu_features()
@@ -48,7 +48,7 @@ def usable() -> Processor | None:
 
 def main() -> int:
     """Print the variables that make numba compile for the baseline; returns the exit code."""
-    processor = of_this_kind()
+    processor = for_this_architecture()
     if processor is None:
         sys.stderr.write(f"error: no baseline is chosen for {platform.machine()}: name a processor in NUMBA_CPU_NAME\n")
         return 1

@@ -97,7 +97,7 @@ def _millis(field: FieldSpec, values: Values) -> Millis:
 
 
 def _scaled(values: Array, step: Fraction) -> Millis:
-    return _times(np.clip(values.astype(np.int64, copy=False), *_held(step)), step)
+    return _times(np.clip(values.astype(np.int64, copy=False), *_convertible_bounds(step)), step)
 
 
 def _times(numbers: Millis, factor: Fraction) -> Millis:
@@ -111,11 +111,11 @@ def _times(numbers: Millis, factor: Fraction) -> Millis:
 
 def _is_clipped(values: Array, step: Fraction) -> NDArray[np.bool_]:
     wide = values.astype(np.int64, copy=False)
-    least, most = _held(step)
+    least, most = _convertible_bounds(step)
     return (wide <= least) | (wide > most)
 
 
-def _held(step: Fraction) -> tuple[int, int]:
+def _convertible_bounds(step: Fraction) -> tuple[int, int]:
     """Return the least and the greatest value whose milliseconds fit into 64 bits."""
     return _within_long(_LIMITS.min // step + 1), _within_long(_LIMITS.max // step)
 

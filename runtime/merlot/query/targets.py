@@ -126,7 +126,7 @@ def apart(segments: Sequence[Segment], context: ExecutionContext) -> list[LeafSo
 
 def with_derived(leaf: Leaf, sources: Sequence[LeafSource], context: ExecutionContext) -> Sequence[LeafSource]:
     """Return the sources; those with derived columns that the leaf would compute read those columns instead."""
-    wanted = derived.asked_for(leaf, context.indexing, context.schema)
+    wanted = derived.derived_columns_of(leaf, context.indexing, context.schema)
     if not wanted:
         return sources
     forms: dict[frozenset[derived.Computed], Leaf | None] = {frozenset(): None}

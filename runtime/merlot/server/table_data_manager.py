@@ -322,7 +322,7 @@ class TableDataManager:
         if actions.drop:
             self._leaving.update(actions.drop)
             name = f"drop {actions.drop[0]}"
-            self._tasks[name] = asyncio.create_task(self._let_go(name, actions.drop))
+            self._tasks[name] = asyncio.create_task(self._drop_segments(name, actions.drop))
         self._reporter.mark()
 
     @property
@@ -472,7 +472,7 @@ class TableDataManager:
             error,
         )
 
-    async def _let_go(self, name: str, keys: Collection[str]) -> None:
+    async def _drop_segments(self, name: str, keys: Collection[str]) -> None:
         """Drop segments: from the report first, from the server afterwards."""
         try:
             await self._reporter.written()

@@ -59,14 +59,14 @@ class _ConditionCollector:
         self._single = single
         self._listing = listing
         self._nulls = nulls
-        self._found: list[Expr | tuple[Expr, dict[int | str, None]]] = []
+        self._conditions: list[Expr | tuple[Expr, dict[int | str, None]]] = []
         self._open: dict[int, dict[int | str, None]] = {}
         """Lists that are still open, by the `id` of their subject."""
 
     def add(self, predicate: Expr) -> None:
         """Add a condition of any columns."""
         self._open.clear()
-        self._found.append(predicate)
+        self._conditions.append(predicate)
 
     def compare(self, function: str, subject: Expr, constant: Node) -> None:
         """Add a comparison of a column, or of the expression that its name stands for. Equal subjects must be one
@@ -74,17 +74,17 @@ class _ConditionCollector:
         value = _plain_value(constant, subject) if function == self._single else None
         if value is None:
             self._open.pop(id(subject), None)
-            self._found.append(predicates.compare(function, subject, _literal(constant), nulls=self._nulls))
+            self._conditions.append(predicates.compare(function, subject, _literal(constant), nulls=self._nulls))
             return
         values = self._open.get(id(subject))
         if values is None:
             values = self._open[id(subject)] = {}
-            self._found.append((subject, values))
+            self._conditions.append((subject, values))
         values[value] = None
 
     def predicates(self) -> list[Expr]:
         """Return all conditions; a list stands where its first value stood."""
-        return [self._listed(*entry) if isinstance(entry, tuple) else entry for entry in self._found]
+        return [self._listed(*entry) if isinstance(entry, tuple) else entry for entry in self._conditions]
 
     def _listed(self, subject: Expr, values: dict[int | str, None]) -> Expr:
         element = SqlType(subject.type.base)

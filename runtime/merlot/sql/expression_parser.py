@@ -145,7 +145,7 @@ class ExpressionParser(TokenReader):
         while self._words[self._at] == "OR":
             if not self._plain_run("OR", parts):
                 self._at += 1
-                self._join()
+                self._count_condition()
                 parts.append(self._conjunction())
         return Or(parts)
 
@@ -157,7 +157,7 @@ class ExpressionParser(TokenReader):
         while self._words[self._at] == "AND":
             if not self._plain_run("AND", parts):
                 self._at += 1
-                self._join()
+                self._count_condition()
                 parts.append(self._condition())
         return And(parts)
 
@@ -170,7 +170,7 @@ class ExpressionParser(TokenReader):
             if comparison is None or (word == "OR" and self._words[self._at + 4] == "AND"):
                 break
             self._budget.step()
-            self._join()
+            self._count_condition()
             parts.append(comparison)
             self._at += 4
         return len(parts) > before
@@ -189,7 +189,7 @@ class ExpressionParser(TokenReader):
             return Comparison(function, column, Number(constant))
         return Comparison(function, column, Text(text_in(constant))) if constant[:1] == "'" else None
 
-    def _join(self) -> None:
+    def _count_condition(self) -> None:
         """Count a condition that AND, OR or WHEN adds."""
         self._num_joined += 1
         if self._num_joined > limits.MAX_PREDICATES:

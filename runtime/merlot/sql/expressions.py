@@ -128,10 +128,10 @@ class Binder:
         if function.name == "regexplike" and len(args) > 1 and not isinstance(args[1], Literal):
             function = registry.callable_as("regexplikevar")
         converted = fitted(function, args)
-        bound = function.bind(self, tuple(map(self._worked_out, converted, args)))
+        bound = function.bind(self, tuple(map(self._folded, converted, args)))
         return self.fold(bound) if isinstance(bound, Call) else bound
 
-    def _worked_out(self, converted: Expr, given: Expr) -> Expr:
+    def _folded(self, converted: Expr, given: Expr) -> Expr:
         return self.fold(converted) if converted is not given and isinstance(converted, Call) else converted
 
     def equal(self, left: Expr, right: Expr) -> Expr:

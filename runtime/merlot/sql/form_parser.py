@@ -165,9 +165,9 @@ class FormParser(ExpressionParser):
             end = self._bound()
         else:
             start = self._bound()
-        return Frame(kind, start, end, self._left_out() if self._takes("EXCLUDE") else "")
+        return Frame(kind, start, end, self._exclusion() if self._takes("EXCLUDE") else "")
 
-    def _left_out(self) -> str:
+    def _exclusion(self) -> str:
         for words in (("CURRENT", "ROW"), ("NO", "OTHERS"), ("GROUP",), ("TIES",)):
             if self._takes_all(*words):
                 return " ".join(words)
@@ -203,7 +203,7 @@ class FormParser(ExpressionParser):
         branches: list[tuple[Node, Node]] = []
         while not branches or self._words[self._at] == "WHEN":
             self._expect("WHEN")
-            self._join()
+            self._count_condition()
             branches.append(self._branch())
         default = self._expression() if self._takes("ELSE") else None
         self._expect("END")

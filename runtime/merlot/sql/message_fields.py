@@ -110,7 +110,7 @@ class _Types:
         others = self._others(operands)
         if len(fields) > 1 and not others:
             raise SqlValidationError(f"nothing says which type is compared; CAST the fields: {node_text(node)}")
-        type_ = _beside(others) if fields else None
+        type_ = _type_of_compared_fields(others) if fields else None
         if type_ is not None:
             return type_
         kinds = {other.type.base for other in others if not isinstance(other, Literal)}
@@ -187,7 +187,7 @@ def _results(node: Call | Case) -> list[Node]:
     return [*(value for _, value in node.branches), *([] if node.default is None else [node.default])]
 
 
-def _beside(others: Sequence[Expr]) -> str | None:
+def _type_of_compared_fields(others: Sequence[Expr]) -> str | None:
     """Return the type of fields that are compared with other operands; None: text."""
     bound = [operand for operand in others if operand.type.base is not TypeName.UNKNOWN]
     if bound and all(operand.type.is_numeric for operand in bound):

@@ -249,14 +249,14 @@ class Parser(FormParser):
             if self._takes(","):
                 joins.append(Join(self._relation(), ""))
             elif self._words[self._at] in JOIN_WORDS:
-                joins.append(self._join_of())
+                joins.append(self._join_clause())
             else:
                 break
         if joins:
             self.has_stages = True
             select.joins = joins
 
-    def _join_of(self) -> Join:
+    def _join_clause(self) -> Join:
         start = self._at
         while self._takes_any(_JOIN_KINDS):
             pass

@@ -166,7 +166,7 @@ class _Rebuilder:
         self._nulls = nulls
         self._number_of: dict[Value, tuple[int, bool]] = {}
         self._markers = markers
-        self._found: set[int] = set()
+        self._used_constants: set[int] = set()
         for number, marker in enumerate(markers):
             for value, is_negative in _spellings(marker):
                 self._number_of[value] = number, is_negative
@@ -179,7 +179,7 @@ class _Rebuilder:
         """Return a function that builds the filter from constants. Raise _UnfitError unless every marker is found
         once."""
         rebuild = self._rebuild(where)
-        if len(self._found) != len(self._markers):
+        if len(self._used_constants) != len(self._markers):
             raise _UnfitError
         return rebuild
 
@@ -207,9 +207,9 @@ class _Rebuilder:
         if entry is None:
             return lambda _constants: expr
         number, is_negative = entry
-        if number in self._found:
+        if number in self._used_constants:
             raise _UnfitError
-        self._found.add(number)
+        self._used_constants.add(number)
         if is_negative:
             return lambda constants: _negative(constants[number])
         return lambda constants: constants[number]

@@ -59,7 +59,7 @@ def merger_of(name: str) -> Merger:
         return merger
     if "." not in name:
         raise InvalidInputError(f"no such merger name={name} known={', '.join(_MERGERS)}")
-    return _own(name)
+    return _user_merger(name)
 
 
 class MergerError(InvalidInputError):
@@ -75,7 +75,7 @@ class MergerError(InvalidInputError):
 
 
 @cache
-def _own(name: str) -> Merger:
+def _user_merger(name: str) -> Merger:
     points = tuple(entry_points_named(MERGER_GROUP, name))
     if len(points) != 1:
         raise InvalidInputError(f"a merger needs one entry point group={MERGER_GROUP} name={name} found={len(points)}")

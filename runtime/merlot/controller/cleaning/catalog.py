@@ -25,7 +25,7 @@ Changes = Mapping[str, SegmentRecord | None]
 """Current records to write to the catalog, by segment name; None if the segment has left the table."""
 
 
-def what_is_lost(catalog: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
+def loss_reason(catalog: CatalogRecord | None, own_id: str, record: TableRecord, view: TableView) -> str:
     """Return why the metastore cannot be right about a table; empty if it may be."""
     if catalog is None or not catalog.num_segments:
         return ""
@@ -57,7 +57,7 @@ def catalog_of(own_id: str, record: TableRecord, view: TableView, stream: Stream
         else segment
         for segment in _with_origins(view)
     ]
-    return CatalogRecord(**_head(own_id, record, view, stream), **_sorted_out(unmarked), edition=secrets.token_hex(8))
+    return CatalogRecord(**_head(own_id, record, view, stream), **_by_kind(unmarked), edition=secrets.token_hex(8))
 
 
 def changes_of(
@@ -65,7 +65,7 @@ def changes_of(
 ) -> CatalogChanges:
     """Return what has changed since the whole catalog of an edition. changes: all changes since then."""
     removed = tuple(name for name, segment in changes.items() if segment is None)
-    parts = _sorted_out([segment for segment in changes.values() if segment is not None])
+    parts = _by_kind([segment for segment in changes.values() if segment is not None])
     return CatalogChanges(**_head(own_id, record, view, stream), **parts, edition=edition, removed=removed)
 
 
@@ -104,7 +104,7 @@ def _head(own_id: str, record: TableRecord, view: TableView, stream: StreamState
     }
 
 
-def _sorted_out(records: Collection[SegmentRecord]) -> dict[str, tuple[SegmentRecord, ...]]:
+def _by_kind(records: Collection[SegmentRecord]) -> dict[str, tuple[SegmentRecord, ...]]:
     return {
         "records": tuple(record for record in records if not isinstance(record, StreamSegmentRecord)),
         "stream_segments": tuple(record for record in records if isinstance(record, StreamSegmentRecord)),

@@ -26,7 +26,7 @@ from merlot.controller.cleaning.catalog import (
     catalog_of,
     changes_between,
     changes_of,
-    what_is_lost,
+    loss_reason,
 )
 from merlot.controller.cleaning.catalog_store import (
     CatalogStore,
@@ -128,7 +128,7 @@ class Catalogs:
             return
         stream = stream_state(self._metastore, table, spec)
         positions, now_s = _open_positions(view), self._clock.monotonic()
-        if before.tells_of(self._id, record, view) and stream == before.stream:
+        if before.describes(self._id, record, view) and stream == before.stream:
             return
         if positions and (positions, stream) == (before.positions, before.stream) and now_s < before.at_s + BACK_OFF_S:
             return  # no segment was committed
@@ -183,7 +183,7 @@ class Catalogs:
         except (UnavailableError, InvalidInputError) as error:
             self._back_off(table, error)
             return
-        reason = what_is_lost(catalog, self._id, record, view)
+        reason = loss_reason(catalog, self._id, record, view)
         if catalog is None or not reason:
             if record.is_unconfirmed:
                 confirm_table(self._metastore, table, self._lease.fence)
@@ -252,5 +252,5 @@ class _StoredCatalog:
         noticed."""
         return (self.created_ms, self.epoch) > (record.created_ms, view.epoch)
 
-    def tells_of(self, own_id: str, record: TableRecord, view: TableView) -> bool:
+    def describes(self, own_id: str, record: TableRecord, view: TableView) -> bool:
         return (self.store_id, self.created_ms, self.epoch) == (own_id, record.created_ms, view.epoch)

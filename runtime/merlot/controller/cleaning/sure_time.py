@@ -47,7 +47,7 @@ class SureClock:
         self._clock = clock
         self._mark = Mark(0, clock.monotonic())
         self._version = -1
-        self._others: Mark | None = None
+        self._metastore_mark: Mark | None = None
         """The metastore's own time at the last write; None if it has no clock."""
         self._pass_ms = 0
         self._lease: Lease | None = None
@@ -62,7 +62,7 @@ class SureClock:
         node = self._metastore.get(paths.SURE_TIME)
         self._version = -1 if node is None else node.version
         self._pass_ms = 0 if node is None else _parsed(node.data)
-        self._mark, self._others = Mark(self._pass_ms, self._clock.monotonic()), None
+        self._mark, self._metastore_mark = Mark(self._pass_ms, self._clock.monotonic()), None
         self._keep(fence)
         if not self._pass_ms:
             self._mark = Mark(self._wall_ms(), self._clock.monotonic())
@@ -98,13 +98,13 @@ class SureClock:
         self._version += 1
         node = self._metastore.get(path)
         said_ms = None if node is None else node.modified_ms
-        self._others = None if said_ms is None else Mark(said_ms, self._clock.monotonic())
+        self._metastore_mark = None if said_ms is None else Mark(said_ms, self._clock.monotonic())
 
     def _wall_ms(self) -> int:
-        if self._others is None:
+        if self._metastore_mark is None:
             return self._clock.now_ms()
-        elapsed_ms = round((self._clock.monotonic() - self._others.at_s) * 1000)
-        return min(self._clock.now_ms(), self._others.mark_ms + elapsed_ms)
+        elapsed_ms = round((self._clock.monotonic() - self._metastore_mark.at_s) * 1000)
+        return min(self._clock.now_ms(), self._metastore_mark.mark_ms + elapsed_ms)
 
 
 def _parsed(data: bytes) -> int:

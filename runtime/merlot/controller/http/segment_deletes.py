@@ -22,7 +22,7 @@ from merlot.ids import raw_name
 
 Choose = Callable[[TableView], Iterable[str]]
 
-AT_ONCE: Final = frozenset({"0d", "-1d"})
+ALLOWED_RETENTIONS: Final = frozenset({"0d", "-1d"})
 MOST_SHOWN: Final = 5
 """Most names in an answer; more are given as a number, as in Pinot."""
 
@@ -46,7 +46,7 @@ class _Deletes:
     @describe(answers.RETENTION, answer=answers.STATUS)
     async def delete_segment(self, request: web.Request) -> web.Response:
         """Delete a segment."""
-        _check_words(request, {"retention"})
+        _check_parameters(request, {"retention"})
         segment = request.match_info["segment"]
         await asyncio.to_thread(self._service.delete_segments, request.match_info["table"], lambda _: [segment])
         return json_answer({"status": f"Segment {segment} deleted"})
@@ -60,7 +60,7 @@ class _Deletes:
     )
     async def delete_several(self, request: web.Request) -> web.Response:
         """`?segments=a&segments=b`, or `a,b`: delete these. Without any, all of the half that `?type=` says."""
-        _check_words(request, {"segments", "type", "retention"})
+        _check_parameters(request, {"segments", "type", "retention"})
         names = [name for text in request.query.getall("segments", []) for name in text.split(",") if name]
         half = asked_half(request)
         if "segments" in request.query:
@@ -74,7 +74,7 @@ class _Deletes:
     @describe(answers.TYPE, answers.RETENTION, body=answers.NAMES, answer=answers.STATUS)
     async def delete_listed(self, request: web.Request) -> web.Response:
         """Delete the segments of a JSON array of names."""
-        _check_words(request, {"type", "retention"})
+        _check_parameters(request, {"type", "retention"})
         names = await segment_names(request)
         return await self._delete(request, _listed(names, asked_half(request)))
 
@@ -83,7 +83,7 @@ class _Deletes:
     async def delete_window(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=`, epoch milliseconds, both: delete the segments all of whose rows are in the
         window, the end not included; of the half that `?type=` says, or of both. Segments that still consume stay."""
-        _check_words(request, {"startTimestamp", "endTimestamp", "type", "retention"})
+        _check_parameters(request, {"startTimestamp", "endTimestamp", "type", "retention"})
         if not {"startTimestamp", "endTimestamp"} <= request.query.keys():
             raise InvalidInputError("a window has a startTimestamp and an endTimestamp")
         (start_ms, end_ms), half = window_of(request), asked_half(request)
@@ -136,13 +136,13 @@ def _shown(request: web.Request, half: str | None) -> str:
     return raw if half is None else f"{raw}_{half}"
 
 
-def _check_words(request: web.Request, parameters: set[str]) -> None:
+def _check_parameters(request: web.Request, parameters: set[str]) -> None:
     """Raise InvalidInputError if the request has other parameters: `?segmentNames=a` would delete all segments."""
     unknown = sorted(request.query.keys() - parameters)
     if unknown:
         raise InvalidInputError(f"parameter is not known name={unknown[0]!r:.50} known={', '.join(sorted(parameters))}")
     retention = request.query.get("retention")
-    if retention is not None and retention not in AT_ONCE:
+    if retention is not None and retention not in ALLOWED_RETENTIONS:
         raise InvalidInputError(
             "retention: deleted segments cannot be kept, their files go once queries have let go of them; leave it out"
         )

@@ -58,7 +58,7 @@ def advance(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
     if record.is_over:
         return record
     if record.step is BackfillStep.LOAD:
-        record = _noted(record, facts)
+        record = _with_progress(record, facts)
     waits_for = _WAITS[record.step](record, facts)
     if waits_for:
         return record if waits_for == record.message else record.model_copy(update={"message": waits_for})
@@ -105,7 +105,7 @@ def _how(opened: Mapping[int, StreamSegmentRecord], numbers: Mapping[int, int]) 
     return AskedEnd.PAUSE if is_paused else AskedEnd.FORCE
 
 
-def _noted(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
+def _with_progress(record: BackfillRecord, facts: BackfillFacts) -> BackfillRecord:
     """Return the record with the partitions that have begun again, and the offsets up to which they have to be
     committed."""
     restarted, until, asked = dict(record.restarted), dict(record.until), dict(record.asked)

@@ -11,7 +11,7 @@ from merlot.controller.status.upserts import rounded
 from merlot.pinot.cluster_json import Json
 from merlot.spec.upserting import CompactionSpec
 
-AGAIN_AND_AGAIN: Final = 3
+MIN_FAILED_ATTEMPTS: Final = 3
 """Failed attempts after which a task counts as failing. Fewer are normal while a server or a store is away."""
 
 
@@ -22,7 +22,7 @@ def compaction_status(spec: CompactionSpec | None, history: TaskHistory, tasks: 
     totals = history.totals.get(CompactionConfig.model_fields["level"].default, LevelTotals())
     merges = history.totals.get(MERGE_LEVEL, LevelTotals())
     failing = sorted(
-        (task.record for task in tasks if task.record.attempts >= AGAIN_AND_AGAIN or _is_poisoned(task)),
+        (task.record for task in tasks if task.record.attempts >= MIN_FAILED_ATTEMPTS or _is_poisoned(task)),
         key=lambda record: (-record.attempts, record.id),
     )
     return {

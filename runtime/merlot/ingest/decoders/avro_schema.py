@@ -193,7 +193,7 @@ class _ReaderSchema:
 def _annotations(schema: Schema) -> Schema:
     """Return the logical type of a value, if it makes a difference."""
     kind, logical = schema["type"], schema.get("logicalType")
-    if (kind, logical) in LOGICAL or _key(schema) in avro_values.READERS:
+    if (kind, logical) in LOGICAL or _fastavro_name(schema) in avro_values.READERS:
         return {"logicalType": logical}
     if not _is_decimal(schema):
         return {}
@@ -202,7 +202,7 @@ def _annotations(schema: Schema) -> Schema:
     return {"logicalType": "decimal", "precision": precision, "scale": schema.get("scale", 0)}
 
 
-def _key(schema: Schema) -> str:
+def _fastavro_name(schema: Schema) -> str:
     """Return the name that fastavro has for a logical type."""
     size = schema.get("size", UUID_BYTES)
     return f"{schema['type']}-{schema.get('logicalType')}" if size == UUID_BYTES else ""

@@ -48,7 +48,7 @@ def read_header(filesystem: FileOpener, path: str, options: CsvOptions) -> list[
             header.extend(names)
             return used
 
-        small = _Small(stream)
+        small = _SmallReads(stream)
         for _ in blocks(small, take, path):
             if header:
                 break
@@ -65,7 +65,7 @@ def read(
             yield from reader.pop()
 
 
-class _Small:
+class _SmallReads:
     """Stream that is read a little at a time."""
 
     def __init__(self, stream: ByteStream) -> None:

@@ -50,7 +50,7 @@ def convert(documents: Sequence[Mapping[str, Any]]) -> Converted:
 
     Raise InvalidInputError if they belong to several tables, or are something else."""
     notes: list[str] = []
-    schemas, tables = _sorted_out(documents, notes)
+    schemas, tables = _by_kind(documents, notes)
     if len(schemas) != 1 or not tables:
         raise InvalidInputError("give one schema and its table config (or two: OFFLINE and REALTIME), in any order")
     names = {_raw(table.text("tableName")) for table in tables}
@@ -86,9 +86,7 @@ def convert_schema(document: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
     return table_schema, tuple(notes)
 
 
-def _sorted_out(
-    documents: Sequence[Mapping[str, Any]], notes: list[str]
-) -> tuple[list[ConfigReader], list[ConfigReader]]:
+def _by_kind(documents: Sequence[Mapping[str, Any]], notes: list[str]) -> tuple[list[ConfigReader], list[ConfigReader]]:
     """Return readers of the schemas, and readers of the table configs."""
     schemas, tables = [], []
     for document in documents:

@@ -26,7 +26,7 @@ _INDEXED_NS: Final = {"like": 150.0, "regexplike": 75.0}
 """Costs for texts that get an index of their contents: long texts."""
 _PLAIN: Final = frozenset({"equals", "in"})
 _RANGES: Final = frozenset({"less_than", "less_than_or_equal", "greater_than", "greater_than_or_equal", "between"})
-_KNOWN: Final = frozenset({"not_equals", "not_in", "is_null", "is_not_null"})
+_COMPLEMENTS_AND_NULL_TESTS: Final = frozenset({"not_equals", "not_in", "is_null", "is_not_null"})
 _LOOKS_INTO: Final = 3
 
 
@@ -42,7 +42,7 @@ def _rank(expr: Expr) -> int:
     if isinstance(expr, Call) and expr.args and isinstance(expr.args[0], Column):
         if expr.function in _PLAIN:
             return 0
-        if expr.function in _RANGES or expr.function in _KNOWN:
+        if expr.function in _RANGES or expr.function in _COMPLEMENTS_AND_NULL_TESTS:
             return 1
     if isinstance(expr, Call) and expr.function in ("and", "or", "not"):
         return max(2, *map(_rank, expr.args))

@@ -346,7 +346,7 @@ class Resolver:
         # Estimating the cost of a scan takes longer than the cheapest index lookups.
         if best.cost_ns > SCAN_START_NS and best.cost_ns > asked.scan_ns():
             return None
-        return self._found(best, asked.call, negate)
+        return self._by_offer(best, asked.call, negate)
 
     def _is_for_refining(self, offer: Offer, asked: IndexedPredicate) -> bool:
         """Return whether checking the docs that are left costs less than listing the matching docs and setting their
@@ -355,7 +355,7 @@ class Resolver:
         is_sparse = left < SPARSE_SHARE * self._num_docs and asked.call is None and not asked.is_multi_value
         return is_sparse and left * REFINE_NS_PER_DOC < offer.cost_ns + self._num_docs * WORDS_NS_PER_DOC
 
-    def _found(self, offer: Offer, call: Call | None, negate: bool) -> Node:
+    def _by_offer(self, offer: Offer, call: Call | None, negate: bool) -> Node:
         """Return the docs that an index finds, or the other docs. Docs that are only candidates are checked by their
         values."""
         docs, share = offer.docs(), offer.num_docs / max(1, self._num_docs)

@@ -70,14 +70,14 @@ def _sort_keys(work: LeafWork, key: OrderKey, every: Chunk, rows: Rows | None) -
 def _ranks(chunk: Chunk, reader: Reader, dictionary: ValueDictionary) -> NDArray[Any] | None:
     """Return whole numbers in the order of the rows' values; None if the dictionary is of no help."""
     if isinstance(dictionary, OrderedDictionary):
-        return chunk.dict_ids(reader) if _has_one_zero(dictionary, reader.type) else None
+        return chunk.dict_ids(reader) if _orders_like_values(dictionary, reader.type) else None
     if dictionary.numeric is not None or len(dictionary) > chunk.num_rows:
         return None
     ranks = text_ranks(dictionary.arrow(), is_decimal=reader.type is TypeName.BIG_DECIMAL)
     return np.asarray(ranks[chunk.dict_ids(reader)])
 
 
-def _has_one_zero(dictionary: OrderedDictionary, type_: TypeName) -> bool:
+def _orders_like_values(dictionary: OrderedDictionary, type_: TypeName) -> bool:
     """Return whether dict ids order rows as values do: two zeros are equal, and a BOOLEAN may be any number."""
     if type_ not in (TypeName.FLOAT, TypeName.DOUBLE):
         return type_ is not TypeName.BOOLEAN

@@ -31,7 +31,7 @@ class Computed(NamedTuple):
     """Unit of the column's times, as the query states it."""
 
 
-def asked_for(leaf: Leaf, indexing: IndexingSpec | None, schema: TableSchema) -> frozenset[Computed]:
+def derived_columns_of(leaf: Leaf, indexing: IndexingSpec | None, schema: TableSchema) -> frozenset[Computed]:
     """Return the derived columns that a leaf computes and that the table declares.
 
     `indexing` is None to take whatever columns segments have."""

@@ -30,7 +30,7 @@ def direct_query(statement: Statement) -> tuple[Scan, BoundQuery] | None:
         return None
     if block.slots or block.grouping_sets or block.qualify is not None:
         return None
-    if any(_is_other(expr) for expr in block.exprs if expr is not block.where):
+    if any(_has_untyped_null(expr) for expr in block.exprs if expr is not block.where):
         return None
     scan = block.source
     if any(source_id(column) != scan.id for expr in block.exprs for column in columns_in(expr)):
@@ -94,8 +94,8 @@ def _keys(block: Block, over: Callable[[Expr], Expr]) -> Iterator[OrderKey]:
             yield OrderKey(over(key.expr), key.ascending, key.nulls_last)
 
 
-def _is_other(expr: Expr) -> bool:
+def _has_untyped_null(expr: Expr) -> bool:
     """Return whether an expression contains a NULL without a type, which servers do not evaluate."""
     if expr.type.base is TypeName.UNKNOWN:
         return True
-    return isinstance(expr, Call | Aggregate) and any(map(_is_other, expr.args))
+    return isinstance(expr, Call | Aggregate) and any(map(_has_untyped_null, expr.args))

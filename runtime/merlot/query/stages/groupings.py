@@ -35,7 +35,7 @@ class Grouping:
     def add(self, aggregate: Aggregate) -> None:
         own = of_table(aggregate)
         assert isinstance(own, Aggregate)
-        computed, type_ = _asked(own if self._nulls or own.function != "count" else _count_of(own))
+        computed, type_ = _single_stage_aggregate(own if self._nulls or own.function != "count" else _count_of(own))
         slot: Expr = self._output(computed, type_)
         if slot.type != aggregate.type:
             slot = Call("cast", (slot,), aggregate.type)
@@ -57,7 +57,7 @@ class Grouping:
         return Column(f"{self._scan}.c{number}", type_)
 
 
-def _asked(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
+def _single_stage_aggregate(aggregate: Aggregate) -> tuple[Aggregate, SqlType]:
     """Return the aggregate of a single-stage query that has the exact value, and the type to read it as."""
     name, type_ = aggregate.function, aggregate.type
     if name == "sum" and type_ == LONG:

@@ -185,7 +185,7 @@ class BatchUpserts:
         """Build what can be built, drop what no broker asks for any more, and report."""
         while (edition := self._next()) is not None:
             await self._build(edition)
-        self._let_go()
+        self._drop_unused_editions()
         if self._deps.clock.monotonic() - self._reported_at >= REPORT_S:
             await self._report()
 
@@ -255,7 +255,7 @@ class BatchUpserts:
         _LOG.debug("edition is answered table=%s edition=%s", self._deps.table, view.key)
         self._deps.on_change()
 
-    def _let_go(self) -> None:
+    def _drop_unused_editions(self) -> None:
         """Drop editions that no broker asks for any more, and partitions without segments."""
         now = self._deps.clock.monotonic()
         gone = []

@@ -38,16 +38,16 @@ class DecodeAttempts:
     def __init__(self, folder: Path, place: str) -> None:
         self._folder = folder
         self._place = place
-        self._left: dict[tuple[int, int], int] = {}
+        self._deaths: dict[tuple[int, int], int] = {}
         # On a disk that is full or broken, the partition is consumed without these files.
         with suppress(OSError, ValueError):
             folder.mkdir(parents=True, exist_ok=True)
-            self._left = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
+            self._deaths = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
 
     def decode(self, messages: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
         """Return the rows of messages. Messages at which a process died are decoded one at a time."""
         first, end = int(messages.offsets[0]), int(messages.offsets[-1]) + 1
-        suspects = [span for span in list(self._left) if span[0] < end and first < span[1]]
+        suspects = [span for span in list(self._deaths) if span[0] < end and first < span[1]]
         if not suspects:
             return self._marked((first, end), 0, messages, rows)
         pieces = []
@@ -56,13 +56,13 @@ class DecodeAttempts:
             if pieces[-1].stopped_by is not None:
                 return _joined(pieces)
         for span in suspects:
-            if span[1] <= end and self._left[span] < MOST_DEATHS:
+            if span[1] <= end and self._deaths[span] < MOST_DEATHS:
                 self._forget(span)
         return _joined(pieces)
 
     def _alone(self, message: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
         offset = int(message.offsets[0])
-        deaths = self._left.get((offset, offset + 1), 0)
+        deaths = self._deaths.get((offset, offset + 1), 0)
         if deaths < MOST_DEATHS:
             return self._marked((offset, offset + 1), deaths, message, rows)
         _LOG.error("message skipped that ended the process %s offset=%d", self._place, offset)
@@ -82,7 +82,7 @@ class DecodeAttempts:
                 file.unlink()
 
     def _forget(self, at: tuple[int, int]) -> None:
-        self._left.pop(at, None)
+        self._deaths.pop(at, None)
         with suppress(OSError):
             self._file(at).unlink()
 

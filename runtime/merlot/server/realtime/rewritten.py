@@ -27,7 +27,7 @@ Longs = NDArray[np.int64]
 Words = NDArray[np.uint64]
 Records = Mapping[int, StreamSegmentRecord]
 
-MOST_TOLD: Final = 20
+MOST_REPORTED: Final = 20
 """Most segments of a partition whose number of replaced docs is reported: those with most."""
 
 
@@ -57,7 +57,7 @@ class SettledDocs:
         """Number of replaced docs, for the segments with most."""
         counts = {key: docs - self._num_valid(key) for key, docs in self.num_docs.items()}
         worst = sorted((key for key, count in counts.items() if count), key=lambda key: (-counts[key], key))
-        return {key: counts[key] for key in worst[:MOST_TOLD]}
+        return {key: counts[key] for key in worst[:MOST_REPORTED]}
 
     def _num_valid(self, key: str) -> int:
         docs = self.cut.segments.get(self.numbers[key])

@@ -353,10 +353,10 @@ def _is_sealed(captured: CapturedState, records: Records) -> bool:
     end = records.get(captured.sequence)
     if end is None or end.is_open:
         return False
-    return all(_is_of(captured, record) for record in checkpoints.sealed_until(records, captured.sequence))
+    return all(_is_numbered_by(captured, record) for record in checkpoints.sealed_until(records, captured.sequence))
 
 
-def _is_of(captured: CapturedState, record: StreamSegmentRecord) -> bool:
+def _is_numbered_by(captured: CapturedState, record: StreamSegmentRecord) -> bool:
     """Return True if docs of a segment were numbered by its file."""
     key = captured.keys.get(record.sequence)
     is_same = key == record.key_text if key is not None else COMPACTED not in record.custom_map

@@ -226,7 +226,7 @@ class TableStream:
             try:
                 if self._spec is not None and self._spec.ingestion.stream is not None:
                     await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
-                    await self._let_go()
+                    await self._hand_over_partitions()
             except MerlotError as error:
                 _LOG.warning("stream not looked at table=%s cause=%s", self._deps.table, error)
             except Exception:  # noqa: BLE001 - the outermost loop
@@ -256,7 +256,7 @@ class TableStream:
     def _is_mine(self, view: TableView, record: StreamSegmentRecord) -> bool:
         return record.is_open and self._deps.instance in view.servers_of(record.name)
 
-    async def _let_go(self) -> None:
+    async def _hand_over_partitions(self) -> None:
         """Stop partitions that other servers consume now. A partition that no other server has goes on."""
         for number, consumer in list(self._leaving.items()):
             last = consumer.names[-1:]

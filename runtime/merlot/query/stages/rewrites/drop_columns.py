@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from merlot.query.stages.replacing import Replacing
-from merlot.query.stages.rewrites.walks import place_of
+from merlot.query.stages.rewrites.walks import position_of
 from merlot.query.stages.rewriting import is_grouped, map_derived, map_statement
 from merlot.tree.nodes import Column, Expr, Output
 from merlot.tree.relations import (
@@ -56,7 +56,7 @@ class _Dropping:
         for expr in (*block.exprs, *conditions_in(block.source)):
             for column in columns_in(expr):
                 owner = source_id(column)
-                position = place_of(column.name, owner) if owner else None
+                position = position_of(column.name, owner) if owner else None
                 if position is not None:
                     self._read[owner] = self._read.get(owner, NOTHING) | {position}
 
@@ -136,7 +136,7 @@ def _needed(query: Query) -> frozenset[int]:
     if isinstance(query, SetOperation):
         if query.kind is not SetKind.UNION or not query.is_all:
             return everything
-        return _needed(query.left) | _needed(query.right) | frozenset(_places(key.expr for key in query.order_by))
+        return _needed(query.left) | _needed(query.right) | frozenset(_positions(key.expr for key in query.order_by))
     if query.is_distinct:
         return everything
     if not is_grouped(query) or is_grouped(_selecting(query, [])):
@@ -166,7 +166,7 @@ def _selected(query: Query, positions: Sequence[int]) -> Query:
     )
 
 
-def _places(exprs: Iterator[Expr]) -> Iterator[int]:
+def _positions(exprs: Iterator[Expr]) -> Iterator[int]:
     """Return the positions of a set operation's own columns that expressions read."""
     return (int(column.name[1:]) for expr in exprs for column in columns_in(expr))
 

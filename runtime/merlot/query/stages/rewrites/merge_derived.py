@@ -17,7 +17,7 @@ from merlot.query.stages.rewrites.walks import (
     exprs_of,
     is_plain,
     map_queries,
-    place_of,
+    position_of,
     slot_columns,
 )
 from merlot.query.stages.rewriting import is_grouped, map_query
@@ -198,7 +198,7 @@ def _aggregates(expr: Expr) -> Iterator[Aggregate]:
 
 def _is_read_as_null(expr: Expr, relation: str, columns: Mapping[str, Expr]) -> bool:
     if isinstance(expr, Column):
-        return place_of(expr.name, relation) is None or is_strict(columns[expr.name])
+        return position_of(expr.name, relation) is None or is_strict(columns[expr.name])
     if isinstance(expr, Literal):
         return True
     if is_null_bit(expr) and isinstance(expr, Call) and isinstance(expr.args[0], Column):

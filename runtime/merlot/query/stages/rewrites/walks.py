@@ -55,7 +55,7 @@ def reads(query: Query) -> Counter[str]:
     return Counter(column.name for expr in exprs_of(query) for column in columns_in(expr))
 
 
-def place_of(name: str, relation: str) -> int | None:
+def position_of(name: str, relation: str) -> int | None:
     """Return the position of a column of a subquery; None if the column is not of that relation."""
     owner, _, column = name.partition(".c")
     return int(column) if owner == relation and column.isdigit() else None

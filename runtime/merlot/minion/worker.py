@@ -141,6 +141,7 @@ class Worker:
 
     async def _work_off(self) -> float:
         """Start what can be started; returns how long to wait for a wake-up."""
+        self._wake_at_ms = None
         try:
             for kind in self._kinds:
                 await self._start_some(kind)
@@ -151,7 +152,6 @@ class Worker:
         return min(self._tuning.pause_s, max(0.01, (self._wake_at_ms - self._clock.now_ms()) / 1000))
 
     async def _start_some(self, kind: str) -> None:
-        self._wake_at_ms = None
         if not self._free_slots(kind):
             return
         queued = await asyncio.to_thread(queue.list_tasks, self._metastore, kind)

@@ -110,6 +110,19 @@ async def test_a_queued_task_is_run_once_and_leaves_the_queue(metastore: SqliteM
     assert metastore.children(paths.child(paths.TASK_PROGRESS, KIND)) == []
 
 
+async def test_a_minion_of_two_kinds_wakes_when_a_task_of_the_first_is_due(metastore: SqliteMetastore) -> None:
+    kind, clock = Greet(), SystemClock()
+    record = TaskRecord(id="a", kind=KIND, table=TABLE, created_ms=1, not_before_ms=clock.now_ms() + 300)
+    metastore.create(paths.task(KIND, "a"), record.to_bytes())
+    settings = WorkerSettings(slots=1, tuning=replace(SHORT_WAITS, pause_s=3600.0))
+    worker = Worker(metastore, InstanceId("Minion_0"), clock, {KIND: kind, "Other": Greet()}, settings)
+    task = asyncio.create_task(worker.run())
+    await until(lambda: kind.ran == ["a"])
+    await worker.drain(10)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_a_task_that_fails_stays_queued_and_is_tried_again(metastore: SqliteMetastore) -> None:
     kind = Greet(failures=tasks.MAX_ATTEMPTS + 1)
     queue(metastore, "a")

@@ -2,8 +2,8 @@
 
 Answers are kept in columns, in this broker's memory: when the broker ends, they are gone. Other brokers pass requests
 for them on (`http.cursor_owners`). An answer that does not fit is refused. Room comes back when a client deletes an
-answer, or when an answer's hour is over. A client may also displace the oldest answers of the client that has most, if
-that has more than itself. Belongs to the event loop.
+answer, or when an answer's hour is over. A new answer may also displace the oldest answers of the client that holds
+most, unless that client asked for it. Belongs to the event loop.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Directory:
         self._executor.shutdown(wait=False)
 
     def find(self, name: str) -> ServedTable | None:
-        """Return the table that SQL names, with or without a type, in any case if only one table fits.
+        """Return the table that SQL names, with or without a type; in upper or lower case if only one table fits.
         `ServedTable.check_spelled` tells whether the type may be named."""
         table = self._by_spelling.get(name) or self._by_spelling.get(name.lower())
         return None if table is None else self._tables.get(table)

@@ -23,7 +23,8 @@ class RollbackDetector:
         self._since_s: float | None = None
 
     def is_behind(self, created_ms: int, epoch: int, *, is_marked: bool) -> bool:
-        """True if an earlier read saw a newer state of the table, and no controller has marked it since."""
+        """Return True if an earlier read saw a newer state of the table and no controller has marked the table, for
+        DOUBT_S at most."""
         now_s = self._clock.monotonic()
         if not is_marked and (created_ms, epoch) < self._newest:
             self._since_s = now_s if self._since_s is None else self._since_s

@@ -16,7 +16,8 @@ from merlot.wakeups import WakeUp
 _LOG = logging.getLogger(__name__)
 
 REST_SHARE = 2.0
-"""Rest after a read, as a multiple of its time: a storm of changes takes at most a third of a core."""
+"""Rest after a read, as a multiple of its time, up to LONGEST_REST_S: reads take a third of the time at most, unless
+a read takes longer than half a second."""
 LONGEST_REST_S = 1.0
 
 
@@ -38,7 +39,7 @@ class Refresher:
         self._task = asyncio.create_task(self._run(), name=f"refresh-{self._name}")
 
     async def read_once(self) -> None:
-        """Request a read, and wait until it was tried."""
+        """Request a read, and wait until the first read was tried; return at once after that."""
         self._stale.call()
         await self._was_read.wait()
 

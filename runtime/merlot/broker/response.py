@@ -120,7 +120,7 @@ class BrokerAnswer:
         return self._bytes(self._result_json())
 
     def without_rows(self) -> bytes:
-        """Encode an answer as JSON whose rows are sent apart from it."""
+        """Encode the answer as JSON without its rows, which are sent apart from it."""
         return self._bytes({"numRowsResultSet": self.num_rows if self.result is None else self.result.num_rows})
 
     def _bytes(self, result: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Run one broker: read the cluster, register, answer queries, and leave without failing one."""
+"""Run one broker: read the cluster, register, answer queries, and leave without failing a query."""
 
 from __future__ import annotations
 
@@ -128,7 +128,8 @@ class BrokerRole:
         return port
 
     async def stop(self) -> None:
-        """Unregister, answer the queries that run or still arrive, then close. Another call changes nothing."""
+        """Unregister, wait `drain_s` at most for the queries that run now, then close. Queries that arrive meanwhile
+        are answered if they end before the listener closes. Another call changes nothing."""
         if self._unready == "draining":
             return
         self._unready = "draining"
@@ -164,7 +165,7 @@ class BrokerRole:
         return self._unready
 
     async def query(self, request: SqlRequest) -> BrokerAnswer:
-        """Run a query; `stop` waits for it."""
+        """Run a query; `stop` waits for it if it was called after the query began."""
         task = asyncio.current_task()
         assert task is not None
         self._running.add(task)
@@ -187,7 +188,7 @@ class BrokerRole:
         return self._queries.cancel(wanted, by_client_id=by_client_id)
 
     async def _start_echo(self, broker: InstanceId) -> None:
-        """Publish the echo before the broker registers: whoever sees it live can then read what it routes."""
+        """Publish the echo before the broker registers, so that every live broker has an echo."""
         directory = self._directory
         self._echo = Echo(
             self._metastore, broker, lambda: echo_of(directory.tables, directory.drains), self._config.tuning

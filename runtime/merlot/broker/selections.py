@@ -128,7 +128,8 @@ def _fill_head(answer: BrokerAnswer, tree: Reduce, asked: TableAnswers, counts: 
 
 @dataclass(frozen=True, slots=True)
 class _PieceResult:
-    """Result of asking for a piece. `rows` is None if there are too many of them, or if some are missing."""
+    """Result of asking for a piece. `rows` is None if there are too many rows, if some are missing, or if the call
+    failed."""
 
     piece: RoutePiece
     rows: ResultTable | None
@@ -165,7 +166,7 @@ class _PieceStream:
         self._left_s = asking.deadline - asyncio.get_running_loop().time()
         self._tasks: deque[asyncio.Task[_PieceResult]] = deque()
         self.exceptions: tuple[QueryException, ...] = ()
-        """Why the answer ended early, once `rows` has ended."""
+        """Reasons why the answer ended early, once `rows` has ended."""
 
     async def rows(self) -> AsyncGenerator[ResultTable]:
         """Yield the rows of the answer. Time spent waiting for the taker does not count against the query."""

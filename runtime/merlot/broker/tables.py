@@ -88,7 +88,8 @@ class ServedTable:
         return tuple(f"pruner is unknown name={name}" for name in pruning.unknown_pruners(self.spec))
 
     def check_spelled(self, name: str) -> None:
-        """Raise if a name in SQL names only one of a hybrid table's two tables: they answer together."""
+        """Raise InvalidInputError if a name in SQL names only one of a hybrid table's two tables, which answer
+        together; NotFoundError if the table has no such type."""
         halves = typed_names(self.raw_name, self.spec)
         typed = [half for half in halves if half.lower() == name.lower()]
         if name.lower() == self.raw_name.lower() or typed == halves:

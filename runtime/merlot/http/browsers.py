@@ -2,7 +2,7 @@
 
 A browser sends the requests of any page to any address, the developer's own machine included, and only hides the
 answers from the page. A page whose name is bound to 127.0.0.1 after it was loaded (DNS rebinding) reads the answers
-too; the name in `Host` gives it away. Programs other than browsers send none of the headers that are checked here.
+too; the name in `Host` gives it away. Programs other than browsers send neither `Origin` nor `Sec-Fetch-Site`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ MAX_HELD_BYTES: Final = 512 << 20
 HELD_SHARE: Final = 8
 """Divisor of the process's memory; the quotient is the limit of held bytes if it is less."""
 SHARE_MADE_FREE: Final = 20
-"""Divisor of the connections; the quotient is closed if there is no place, as looking for them takes a millisecond."""
+"""Divisor of the number of connections; the quotient, plus one, is how many are closed at a time if there is no place,
+as looking for them takes a millisecond."""
 PATIENT_S: Final = 2.0
 """Seconds after which an arriving request may be ended for another request of the same client."""
 

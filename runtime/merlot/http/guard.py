@@ -22,12 +22,13 @@ from merlot.http.connection_limits import ARRIVAL_S, BUSY, ConnectionLimiter, cl
 from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
-"""Number of requests with a large body that are handled at a time, once their bodies are whole."""
+"""Number of requests that are handled at a time, once their bodies are whole, to paths that allow more than
+LARGE_BYTES."""
 LARGE_BYTES: Final = 8 << 20
 
 
 class _OwnErrors(logging.Filter):
-    """Drops tracebacks of clients' errors and disconnects: no client can fill the log with them."""
+    """Drops records with tracebacks of clients' errors and disconnects: no client can fill the log with them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError | ConnectionError))

@@ -27,7 +27,8 @@ Longs = NDArray[np.int64]
 
 
 def snapshot_of(store: DeepStore, record: StreamSegmentRecord) -> SegmentSnapshot:
-    """Read the snapshot that the record names; raise CorruptionError if it is gone, as after a later checkpoint."""
+    """Read the snapshot that the record names. Raise CorruptionError if it is gone, as after a later checkpoint, or if
+    it is of another file."""
     try:
         snapshot = store.read(record.snapshot_url, partial(decode, record.key_text))
     except NotFoundError as error:

@@ -41,7 +41,7 @@ class Ending(StrEnum):
 
 
 class ObsoleteError(ConflictError):
-    """The task has become pointless: its inputs are gone or changed."""
+    """Raised if a task has become pointless: its inputs are gone or changed."""
 
 
 class TaskKind(Protocol):
@@ -55,7 +55,7 @@ class TaskKind(Protocol):
     def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
         """Run the task to its end, in a thread, and continue whatever an earlier run left; return what to record.
 
-        Raises InvalidInputError if the task cannot be done, ObsoleteError if it need not be done, and another
+        Raise InvalidInputError if the task cannot be done, ObsoleteError if it need not be done, and another
         MerlotError if it should be tried again later."""
         ...
 
@@ -81,7 +81,7 @@ class Execution:
         try:
             return self._execute(task, control)
         except MerlotError as error:
-            # The metastore is silent, or the lease is gone: whoever has the lease next goes on.
+            # The metastore is silent, or the lease is gone: the next holder of the lease continues.
             _LOG.warning("task is left as it is task=%s cause=%s", task_id, error)
             return Ending.LOST
 
@@ -99,7 +99,7 @@ class Execution:
         except ObsoleteError as error:
             return self._cancel(task, control, str(error))
         except MetastoreSilentError:
-            # Nothing that the task can help: it is no attempt, and where would it be noted?
+            # The task is not to blame, so this is no attempt; nor could an attempt be recorded now.
             raise
         except MerlotError as error:
             return self._failed(task, control, error)
@@ -159,7 +159,7 @@ class Execution:
 
     def _failed(self, task: QueuedTask, control: TaskControl, error: Exception) -> Ending:
         if control.stop_reason is not None:
-            # Whatever failed, failed because the task was to stop: its files or its lease were taken away.
+            # The task failed because it was to stop: its files or its lease were taken away.
             return self._stopped(task, control, control.stop_reason)
         text = redact(str(error) or repr(error))
         if isinstance(error, InvalidInputError):

@@ -18,13 +18,13 @@ from merlot.values.periods import DAY_MS
 _LOG = logging.getLogger(__name__)
 
 LEASE_KEPT_MS = DAY_MS
-"""Age at which a lease node is deleted. A process that was frozen for longer finds its lease gone, which fences it,
-too."""
+"""Age, since the lease was acquired, at which an ended task's lease node is deleted. A process that was frozen for
+longer finds its lease gone, which fences it, too."""
 
 
 def sweep(metastore: Metastore, kinds: Iterable[str], clock: Clock) -> int:
-    """Delete leases of tasks that ended a day ago and progress of all ended tasks; return the number of nodes. Never
-    raises: the next sweep tries again."""
+    """Delete leases of ended tasks that were acquired more than a day ago, and progress of all ended tasks. Return the
+    number of deleted nodes. A MerlotError is logged, not raised: the next sweep tries again."""
     num_deleted = 0
     try:
         for kind in kinds:

@@ -60,7 +60,7 @@ def rest_plan(table: Table, config: MergeTaskConfig, clock: Clock) -> MergePlan:
 
 
 def rounding_that_moves(table: Table, config: MergeTaskConfig) -> str | None:
-    """Return the period that the task rounds times to; None if they are as coarse already."""
+    """Return the period that the task rounds times to; None if it rounds no times, or they are as coarse already."""
     spec = table.spec
     field = None if spec.time_column is None else spec.table_schema.field(spec.time_column)
     if field is None or config.round_period is None:

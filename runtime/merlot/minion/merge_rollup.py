@@ -202,7 +202,8 @@ class _Work:
         return paths
 
     def _merged(self, inputs: Sequence[SegmentRecord], files: Sequence[Path] | None = None) -> list[BuiltSegment]:
-        """Merge the windows and, if there is one, the rest. files: the fetched inputs, if they are here."""
+        """Merge the windows and, if there is one, the rest. `files`: rows of the windows; None: they are fetched from
+        the inputs."""
         paths = list(files) if files is not None else self._fetch(inputs)
         folder = self.folder / "out"
         shutil.rmtree(folder, ignore_errors=True)
@@ -340,7 +341,7 @@ class _Work:
             return self._done(entry)
 
     def _done(self, entry: LineageEntry) -> EndedTask:
-        """Clean up after the replacement; the run that ended it has recorded the outcome."""
+        """Delete the files that shards share, and return the ending to record."""
         self.undoing.remove_shuffled()
         self.control.reached("files removed")
         segments = load(self.metastore, self.task.table).segments
@@ -373,8 +374,8 @@ class _Work:
         return EndedTask(id=self.task.id, outcome=TaskOutcome.SUCCEEDED, level=self.config.level)
 
     def _queued_shuffle(self) -> str:
-        """Return the shuffle whose shard tasks an earlier run has begun to queue: all of its files are there. Empty if
-        none."""
+        """Return the shuffle whose shard tasks an earlier run has begun to queue: all of its files are there. Return an
+        empty text if there is none."""
         queued = queue.list_tasks(self.metastore, self.task.kind).values()
         parts = (task.record for task in queued if queue.whole_of(task.record.id) == self.task.id)
         return next((queue.merge_config(part).shuffle for part in parts), "")

@@ -60,7 +60,8 @@ class FileMaker:
             return kept_docs(KeyColumns(fields).of(pa.table(columns)), valid)
 
     def make(self, records: Sequence[SegmentRecord], docs: Longs) -> SegmentRecord:
-        """Upload a file under the last segment's name. docs: docs to keep, numbered through all segments."""
+        """Build a file of some docs of the segments, and upload it under the last segment's name. `docs`: docs to keep,
+        ascending, numbered through all segments."""
         paths = self._fetched(records)
         self.control.tell("BUILD", rows=len(docs))
         firsts = np.cumsum([0, *(record.total_docs for record in records)])

@@ -108,8 +108,8 @@ class MinionRole:
         return "starting" if self._registration is None else None
 
     async def start(self) -> None:
-        """Register and begin to take tasks. Raises UnavailableError if the port is taken or the metastore does not
-        answer."""
+        """Register and begin to take tasks. Raise UnavailableError if the data folder cannot be made, the port is
+        taken, or the metastore does not answer."""
         await asyncio.to_thread(self._clear_folder)
         await self._start_http()
         record = InstanceRecord(
@@ -215,6 +215,6 @@ class MinionRole:
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
     async def _tasks(self, _: web.Request) -> web.Response:
-        """Answer the tasks that run now."""
+        """Answer with the tasks that run now."""
         running = [] if self._worker is None else self._worker.running
         return web.json_response({"instance": self.instance, "slots": self._config.slots, "running": running})

@@ -140,7 +140,7 @@ class Worker:
         return [self._metastore.watch_children(paths.tasks(kind), wake_up.call) for kind in self._kinds]
 
     async def _work_off(self) -> float:
-        """Start what can be started; returns how long to wait for a wake-up."""
+        """Start the tasks that can be started; return how many seconds to wait for a wake-up."""
         self._wake_at_ms = None
         try:
             for kind in self._kinds:

@@ -21,8 +21,8 @@ MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
 """Bytes of one server's answers that may be unfinished at a time."""
 
 INLINE_BYTES: Final = 256 << 10
-"""Length above which an answer is decoded in a thread: checking texts takes a millisecond a megabyte, and other calls
-do not wait."""
+"""Length above which an answer is decoded in a thread, so that other calls need not wait: checking texts takes a
+millisecond a megabyte."""
 
 Handler = Callable[[ServerRequest], Awaitable[ServerResponse]]
 """A server's side of a call. It answers a faulty query with an error and does not raise; cancelling it cancels the
@@ -127,7 +127,7 @@ class _ClientConnection(Connection):
     """A client's end of a connection: the calls under way, by number."""
 
     def __init__(self, *, tick_s: float) -> None:
-        # There are as many answers as the broker has calls; a bound on all of them would fail the latest calls.
+        # Each connection has its own bound: a bound on the answers of all servers would fail the latest calls.
         super().__init__(
             MessageReader(UnfinishedBytes(limit=MAX_ANSWER_BYTES), max_bytes=MAX_ANSWER_BYTES), tick_s=tick_s
         )

@@ -46,7 +46,7 @@ def encode_request(request: ServerRequest) -> bytes:
     """Encode a request.
 
     The header has `id`, `table`, `timeoutMs`, `segments` (one per line: a single text is ten times cheaper to read than
-    as many) and `whereBytes`. The body is the query's WHERE, `whereBytes` long, and the rest of the query."""
+    a list of texts) and `whereBytes`. The body is the query's WHERE, `whereBytes` long, and the rest of the query."""
     header = {
         "id": request.request_id,
         "table": request.table,
@@ -58,7 +58,7 @@ def encode_request(request: ServerRequest) -> bytes:
 
 
 def decode_request(data: bytes) -> ServerRequest:
-    """Decode a request; raise CorruptionError if the bytes are none."""
+    """Decode a request; raise CorruptionError if the bytes are no request."""
     try:
         header, body = _parted(data)
         cut, timeout_ms = header.get("whereBytes", 0), header["timeoutMs"]
@@ -102,7 +102,7 @@ def encode_response(response: ServerResponse) -> bytes:
 
 
 def decode_response(data: bytes) -> ServerResponse:
-    """Decode an answer; raise CorruptionError if the bytes are none. The rows are views of a copy that the answer
+    """Decode an answer; raise CorruptionError if the bytes are no answer. The rows are views of a copy that the answer
     owns."""
     try:
         header, body = _parted(data)

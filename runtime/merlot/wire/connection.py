@@ -1,7 +1,7 @@
 """One end of a connection: frames in and out, flow control, and detection of a lost peer.
 
-Every `tick_s` an end checks whether it has received anything. After one silent tick it pings, after `MAX_SILENT_TICKS`
-the connection is lost: so a peer that vanished without a word (power, network) is noticed even if no call is under way.
+Every `tick_s` an end checks whether it has received anything. After one silent tick it pings; after `MAX_SILENT_TICKS`
+the connection is lost. So a peer that vanished without a word (power, network) is noticed even if no call is under way.
 A peer that reads nothing of its pending bytes for `MAX_STALLED_TICKS` is lost too. Used on one event loop.
 """
 

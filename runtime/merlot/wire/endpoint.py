@@ -34,7 +34,7 @@ MAX_UNFINISHED_BYTES: Final = 256 << 20
 """Bytes of all connections' unfinished requests."""
 
 AnswerNow = Callable[[ServerRequest], ServerResponse | None]
-"""Answers a request if that takes well under a millisecond; returns None if the handler must answer it."""
+"""Function that answers a request if that takes well under a millisecond, and returns None if the handler must."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +264,7 @@ class _ServerConnection(Connection):
             self._go_on()
 
     def _encoded(self, response: ServerResponse) -> bytes:
-        """Return the response as bytes, or the error that these are too many."""
+        """Encode the response; if its bytes exceed the limit, encode an error instead."""
         data = encode_response(response)
         limit = self._endpoint.limits.answer_bytes
         if len(data) > limit:

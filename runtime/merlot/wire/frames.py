@@ -32,12 +32,12 @@ OLDEST_VERSION: Final = 1
 PROTOCOL: Final = "merlot"
 
 MAX_FRAME_BYTES: Final = 1 << 20
-"""Longest frame; a longer one is taken for garbage."""
+"""Longest payload of a frame; a longer one is taken for garbage."""
 PART_BYTES: Final = 256 << 10
 """Length above which a message is split, so that short messages need not wait for it."""
 MAX_MESSAGE_BYTES: Final = 256 << 20
-"""Largest answer, and the most bytes of unfinished messages that one connection keeps. A server answers with an error
-instead of a larger result."""
+"""Largest answer: a server answers with an error instead of a larger result. Also the default of the bytes of
+unfinished messages that one connection keeps."""
 MAX_OPEN_MESSAGES: Final = 1_000
 MAX_HELD_BYTES: Final = 1 << 30
 

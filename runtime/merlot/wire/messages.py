@@ -10,7 +10,7 @@ from merlot.query.answer.partial import Partial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerRequest:
-    """Run `query` (a bound tree, `tree.tree_json`) over these segments, each `name@crc`, within `timeout_ms`.
+    """Request to run `query` (a bound tree, `tree.tree_json`) over these segments, each `name@crc`, in `timeout_ms`.
 
     `where` holds the query's WHERE, so that `query` is the same for queries that differ only in the constants of WHERE.
     If `where` is empty, WHERE is part of `query`."""

@@ -1,12 +1,12 @@
 """Limit how much of a port's event loop its peers take by sending, so that a peer that floods does not slow down
 others.
 
-Everything that arrives has a weight: about its cost of reading, in bytes at the speed of a checksum. Connected hosts
-share `SHARED_BYTES_S` evenly, used or not, and the connections of a host share its part. A connection that exceeds its
-share draws from a spare that all connections draw from. While both are used up, nothing is read from it: its bytes wait
-in the kernel, which makes the peer wait. So the loop's work for arriving bytes is bounded however many peers flood it,
-and a peer within its share never waits for them. A connection begins without credit, so making new ones gains nothing.
-Used on one event loop.
+Everything that arrives has a weight: roughly the cost of reading it, in bytes at the speed of a checksum. Connected
+hosts share `SHARED_BYTES_S` evenly, used or not, and the connections of a host share its part. A connection that
+exceeds its share draws from a spare that all connections draw from. While both are used up, nothing is read from it:
+its bytes wait in the kernel, which makes the peer wait. So the loop's work for arriving bytes is bounded however many
+peers flood it, and a peer within its share never waits for them. A connection begins without credit, so making new ones
+gains nothing. Used on one event loop.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pace:
         self.spare_until = self.now()
 
     def lane(self, host: str) -> Lane:
-        """Return the lane of a new connection, which is closed with it."""
+        """Return the lane of a new connection, which has to close it when it ends."""
         self.lanes[host] += 1
         return Lane(self, host)
 

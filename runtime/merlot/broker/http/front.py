@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES: Final = 8_192
 MAX_AHEAD_BYTES: Final = 65_536
-"""Most bytes of requests that a client may send before the one before them is answered; then reading pauses."""
+"""Most bytes of later requests that a client may send before the current request is answered; then reading pauses."""
 MAX_KNOWN_HEADS: Final = 1_024
 """Parsed heads that are cached, since clients send the same ones again and again. Keys are digests, for heads hold
 passwords."""
@@ -98,7 +98,7 @@ def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
 
 
 class _Heads:
-    """Parses heads, those it has parsed before in a microsecond."""
+    """Parses heads, and caches them: a cached head takes a microsecond."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
@@ -167,7 +167,7 @@ class _Connection(FlowControlledProtocol):
         self._front = front
         self._transport: asyncio.Transport | None = None
         self._ahead = bytearray()
-        """Bytes that were received and not looked at: the start of a body, or later requests."""
+        """Bytes of requests that wait: the start of a request, or whole requests behind the request being answered."""
         self._head: _Head | None = None
         """Head of the request at the start of `_ahead`, once it was parsed."""
         self._start = 0
@@ -237,7 +237,8 @@ class _Connection(FlowControlledProtocol):
         self._hold()
 
     def _take(self, data: bytes | bytearray) -> None:
-        """Start the first request in `data`. It is the oldest that is not answered."""
+        """Start the first request in `data`, which is the oldest that is not answered. Wait if its body is incomplete;
+        hand the connection over if it is no plain query."""
         head, start, stop = self._head, self._start, self._stop
         if head is None:
             start = data.find(_END, 0, MAX_HEAD_BYTES) + len(_END)

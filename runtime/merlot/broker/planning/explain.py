@@ -42,7 +42,7 @@ class Explained:
 
 @dataclass(slots=True)
 class _ServerParts:
-    """Sum of the servers' parts: segments that are left out by cause, and segments and docs by plan."""
+    """Sums of the servers' parts: number of pruned segments, by pruner; numbers of segments and docs, by plan."""
 
     pruned: dict[str, int] = field(default_factory=dict)
     groups: dict[tuple[str, bool], list[int]] = field(default_factory=dict)

@@ -77,7 +77,8 @@ LIMITED: Final = (
 
 
 def parse(text: str) -> dict[str, str]:
-    """Read `k=v;k=v`; pinotdb begins with a semicolon. Refuse an entry without `=`."""
+    """Read `k=v;k=v`; pinotdb begins with a semicolon. Raise QueryOptionError if the text is too long, or an entry has
+    no name or no `=`."""
     if len(text) > MAX_CHARS:
         raise QueryOptionError(f"query options too long chars={len(text)} limit={MAX_CHARS}")
     options = {}
@@ -104,7 +105,7 @@ def planning_timeout_ms(text: str) -> int:
 
 
 def own_timeout_ms(options: Mapping[str, str]) -> int | None:
-    """Return `timeoutMs` if it is given, but no more than a day."""
+    """Return `timeoutMs` if it is given, but no more than a day. Raise QueryOptionError if it is no number above 0."""
     wanted = next((value for name, value in options.items() if name.lower() == "timeoutms"), None)
     if wanted is None:
         return None

@@ -1,10 +1,10 @@
 """Tell which servers a broker may ask, by the metastore's ephemeral nodes and by its own calls.
 
-Neither source is enough. A server whose ephemeral node is lost may have lost only its connection to the
-metastore, and still serve. It is a *suspect*: it leaves the routing only when a call to it fails too, or after
-`suspect_s`. A failed call may be a
-passing fault: a live server becomes a *backup*, asked only for segments that no other server has, until its pause is
-over. Each failure doubles the pause. Used on the event loop's thread only; time is an argument.
+Neither source is enough. A server whose ephemeral node is lost may have lost only its connection to the metastore, and
+still serve. It is a *suspect*: it leaves the routing only when a call to it fails too, or after `suspect_s`. A failed
+call may be a passing fault: a live server becomes a *backup*, asked only for segments that no other server has, until
+its pause is over. Each failure doubles the pause, up to LONGEST_PAUSE_S. Used on the event loop's thread only; time is
+an argument.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ class TablePruning:
     snapshot: RoutingSnapshot
     spec: TableSpec
     records: Sequence[SegmentRecord | None] = field(repr=False)
-    """Records by position; None: the record is of another version than the one that is routed."""
+    """Records by position; None for an edition, an open segment, or a record that describes another version than the
+    routed version."""
     stages: tuple[tuple[str, SegmentStatistics], ...]
     """Built-in pruners in order, each with the statistics that it and those before it may use; the last has all."""
     own: tuple[PluginPruner, ...] = ()
@@ -67,7 +68,8 @@ class TablePruning:
     """Reason why segments are never pruned whose records this version cannot read; None if all can be read."""
     keys: NDArray[np.object_] = field(repr=False)
     turns: tuple[NDArray[np.int16], ...] = field(repr=False)
-    """Number of the server in `servers`, by turn and segment; -1 if no server holds the segment."""
+    """Number of the server in `servers`, by turn and segment; -1 if no server holds the segment, or queries see none of
+    its rows."""
     servers: tuple[InstanceId, ...]
     cuts: NDArray[np.int8] = field(repr=False)
     """Rows of each segment that queries see (`TimeSplit`)."""

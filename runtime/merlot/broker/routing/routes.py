@@ -120,7 +120,8 @@ class RoutingInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSnapshot:
-    """The routes of a table at one moment. `turns` are equivalent: each covers all `segments` with replicas once."""
+    """The routes of a table at one moment. `turns` are equivalent: each covers once all `segments` that have replicas
+    and rows that queries see."""
 
     table: TableName
     epoch: int
@@ -130,7 +131,8 @@ class RoutingSnapshot:
     absent: tuple[InstanceId, ...]
     """Servers that should hold the unavailable segments, by assignment or by report."""
     total_docs: int
-    """Docs of the routed segments, without those of `consuming_ranges`: their servers report them."""
+    """Docs of the routed segments that have rows which queries see, without docs of `consuming_ranges`: their servers
+    report them."""
     records: Mapping[str, SegmentRecord] = field(repr=False)
     """Segments of the table, as far as this broker follows the lineage; routes may lag behind."""
     pending: frozenset[str] = frozenset()
@@ -436,7 +438,7 @@ def _together(snapshot: RoutingSnapshot, keys: Iterable[str]) -> Iterable[list[s
 class _Facts:
     holders: Mapping[str, tuple[InstanceId, ...]]
     backups: Mapping[str, tuple[InstanceId, ...]]
-    """Holders of keys that have preferred holders too."""
+    """Holders with the standing BACKUP, of keys that have preferred holders too."""
     consuming: frozenset[str]
     """Names of segments that may be asked for as `name@0`."""
     reported: Set[str]
@@ -451,7 +453,8 @@ class _Facts:
     num_stamped: Mapping[int, int]
     """For a broker that just started: number of segments by time of publication."""
     asked_from: Mapping[int, int]
-    """First segment of each partition that was asked for as `name@0`, which covers all later ones."""
+    """Sequence number of the first segment that was asked for as `name@0`, by partition; the key covers all later
+    segments."""
     now_ms: int
     is_first: bool  # this broker just started
 
@@ -509,8 +512,8 @@ class _Facts:
 
 
 def _asked_from(previous: RoutingSnapshot | None, reported: Set[str]) -> Mapping[int, int]:
-    """Return, by partition, the first segment that was asked for as `name@0`, by this broker or of servers that are
-    dead."""
+    """Return, by partition, the sequence number of the first segment that was asked for as `name@0`, by this broker or
+    of servers that are dead."""
     names = set(consuming_ranges.consuming_names(reported))
     if previous is not None:
         names |= consuming_ranges.open_names({name: segment.record for name, segment in previous.segments.items()})

@@ -57,7 +57,8 @@ class BlockForm:
         return cls(rows=int(text), encoding=encoding, compression=compression)
 
     def blocks(self, names: Sequence[str], types: Sequence[str], columns: Sequence[Values]) -> list[RowBlock]:
-        """Encode the rows, in as few blocks as clients accept."""
+        """Encode the rows as one block. If it would be longer than MAX_BLOCK_BYTES, halve the rows until each block
+        fits or has one row."""
         encoded = _ENCODERS[self.encoding](names, types, columns)
         count = len(columns[0])
         if len(encoded) > MAX_BLOCK_BYTES and count > 1:
@@ -86,7 +87,7 @@ def _json(_names: Sequence[str], _types: Sequence[str], columns: Sequence[Values
     """Encode each row as a JSON array after its length."""
     out = bytearray()
     for row in zip(*columns, strict=True):
-        text = orjson.dumps(row)  # while it is kept, it leaves 4 KB of holes in the heap: 40 MB a block
+        text = orjson.dumps(row)  # a list of these would leave holes of 4 KB a row in the heap: 40 MB a block
         out += _COUNT.pack(len(text))
         out += text
     return bytes(out)

@@ -126,7 +126,7 @@ class _Scatter:
     async def run(self) -> Gathered:
         routes = self._request.routes
         if len(routes) == 1:
-            # As most point queries have: no task, no wait set.
+            # Most point queries have one route, which needs no task and no wait set.
             routes = self._settle(routes[0], await self._ask(routes[0]))
         try:
             self._send(routes)

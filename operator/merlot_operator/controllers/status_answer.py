@@ -27,13 +27,20 @@ def max_bytes(num_tables: int, num_pods: int) -> int:
 
 
 Shape = Any
-"""A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys, or
-`Range()`."""
+"""A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys,
+`OrError(shape)`, or `Range()`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
     """A mapping whose values all have one shape."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class OrError:
+    """A value of the shape, or a mapping whose member `error` says why the controller cannot give one."""
 
     shape: Shape
 
@@ -97,6 +104,7 @@ _TABLE: Shape = {
     "indexes?": _INDEXES,
     "brokers": Each({"revision": _INT, "problems?": [str]}),
 }
+_ERROR: Shape = {"error": str}
 _LEVEL: Shape = {
     **dict.fromkeys(("name", "state"), str),
     "lastError?": str,
@@ -118,7 +126,7 @@ _ROLLUP: Shape = {
     "history?": [_RUN],
 }
 ANSWER: Shape = {
-    "tables": Each(_TABLE),
+    "tables": Each(OrError(_TABLE)),
     "rollups?": Each(_ROLLUP),
     "tasks?": Each(object),
     "sparkTasks?": [{"id": str, "table": str}],
@@ -141,6 +149,9 @@ def check(value: object, shape: Shape, path: str) -> None:
         case Each(shape=inner):
             for name, item in _checked_type(dict, value, path).items():
                 check(item, inner, f"{path}.{name}")
+        case OrError(shape=inner):
+            has_error = _checked_type(dict, value, path).get("error") is not None
+            check(value, _ERROR if has_error else inner, path)
         case Range():
             numbers = _checked_type(list, value, path)
             check(numbers, [_INT], path)

@@ -47,9 +47,7 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
         return condition(False, "ScaledToZero", "spec.tenants.server.replicas is 0")
     answer = stream_answer(facts)
     if answer is None:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller tells nothing of it yet"
-        )
+        return condition(None, *_silence(facts))
     if answer["paused"]:
         return condition(False, "Paused", f"somebody paused it; kubectl merlot stream resume {facts.name} goes on")
     if answer["consumed"] < answer["partitions"] or not answer["partitions"]:
@@ -66,6 +64,13 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
     if answer["catchingUp"]:
         return condition(True, "CatchingUp", f"{answer['partitions']} partitions, some of them far behind")
     return condition(True, "Consuming", f"{answer['partitions']} partitions")
+
+
+def _silence(facts: TableStatusFacts) -> tuple[str, str]:
+    """Return reason and message of why there is no answer about the stream."""
+    if facts.table is None:
+        return facts.silence
+    return "ControllerUnavailable", facts.cluster.problem or "the controller tells nothing of it yet"
 
 
 def stream_answer(facts: TableStatusFacts) -> Mapping[str, Any] | None:

@@ -125,9 +125,7 @@ def _config_in_sync(facts: TableStatusFacts) -> Condition:
     if facts.is_suspended:
         return condition(True, "Suspended", f"revision {revision} is written")
     if facts.table is None or not facts.cluster.is_known:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller does not know the table"
-        )
+        return condition(None, *facts.silence)
     behind = sorted(_behind(facts.table, revision))
     if behind:
         return condition(False, "Spreading", f"revision {revision} is not run yet by {', '.join(behind[:5])}")
@@ -159,9 +157,7 @@ def _segments_available(facts: TableStatusFacts) -> Condition:
         return Condition("SegmentsAvailable", holds, reason, message)
 
     if facts.table is None:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller does not know the table"
-        )
+        return condition(None, *facts.silence)
     if lost := facts.table.get("metastoreLost"):
         return condition(False, "MetastoreLost", lost)
     total, missing = facts.table["segments"], facts.table["segmentsUnavailable"]

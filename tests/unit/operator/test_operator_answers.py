@@ -18,7 +18,7 @@ from tests.kube.operator_parts import server_word, table_word
 from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer
 from merlot_operator.controllers.status_answer import parse
-from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses
+from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses, _changes
 from merlot_operator.reconcilers.rollups import rollup_conditions
 
 ROLLUP = {
@@ -71,12 +71,27 @@ def test_a_good_answer_is_taken() -> None:
     assert parse(b'{"tables": {}}') == {"tables": {}}
 
 
+UNREADABLE = {"name": "trips", "error": "record cannot be read path=/x", "servers": {}, "brokers": {}}
+
+
+@pytest.mark.parametrize("unreadable", [UNREADABLE, {"error": UNREADABLE["error"]}])
+async def test_a_table_that_the_controller_cannot_read_leaves_the_others_as_they_are(
+    unreadable: dict[str, Any],
+) -> None:
+    tables = {**GOOD["tables"], "trips": unreadable}
+    status = await _ask(json.dumps(GOOD | {"tables": tables}).encode(), "")
+    assert status.tables == GOOD["tables"]
+    assert status.unreadable == {"trips": UNREADABLE["error"]}
+    assert _changes(ClusterStatus(GOOD["tables"]), status).tables == {"trips"}
+
+
 @pytest.mark.parametrize(
     "body",
     [
         *(b"[]", b"null", b"7", b'"text"', b"{}", b"", b"{", b"\xff\xfe", b'{"tables": []}', b'{"tables": {"t": []}}'),
         b"[" * 100_000,
         b'{"tables": {"t": {}}}',
+        b'{"tables": {"t": {"error": 5}}}',
         b'{"tables": {}, "rollups": {"r": {"state": 1}}}',
     ],
 )
@@ -108,8 +123,8 @@ async def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
     await _ask(b"", "controller does not answer at", 302)
 
 
-async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> None:
-    """Have the operator read an answer; an empty `problem`: it is taken."""
+async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> ClusterStatus:
+    """Have the operator read an answer, and return what it took; an empty `problem`: it is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -134,6 +149,7 @@ async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, in
         assert problem in (reported or "")
         await statuses.close()
         server.shutdown()
+        return statuses.of("n")
 
 
 def test_the_shape_names_what_is_wrong() -> None:

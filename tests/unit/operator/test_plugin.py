@@ -83,6 +83,12 @@ def test_a_silent_controller_is_said_so() -> None:
     assert lines[-1] == "└─ The controller does not answer: segments per server are not known"
 
 
+def test_the_error_of_a_table_that_the_controller_cannot_read_is_shown() -> None:
+    answer = {"name": "trips", "error": "record cannot be read", "servers": {}, "brokers": {}}
+    expected = "└─ ✗ The controller cannot read the table: record cannot be read"
+    assert expected in (line.replace("├", "└") for line in table_tree(TABLE, [], answer).lines())
+
+
 @pytest.mark.parametrize(
     ("path", "value", "cost"),
     [

@@ -121,7 +121,11 @@ def _obstacle(answer: Mapping[str, Any]) -> tuple[bool | None, str, str]:
         reason = min(reasons, key=[*REASONS.values(), FAILED].index)
         return False, reason, "; ".join([counts, *_errors(idle)])
     if answer.get("error"):
-        return False, REASONS.get(answer["problem"], FAILED), f"the stream cannot be looked at: {answer['error']}"
+        return (
+            False,
+            REASONS.get(answer.get("problem") or "", FAILED),
+            f"the stream cannot be looked at: {answer['error']}",
+        )
     if not answer["looked"]:
         return None, "Starting", "no server has looked at the stream yet"
     if not answer["partitions"]:

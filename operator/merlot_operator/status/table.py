@@ -70,7 +70,7 @@ def _accepted(facts: TableStatusFacts) -> Condition:
         return Condition("Accepted", False, facts.verdict.refusal.reason, facts.verdict.refusal.message)
     if facts.verdict.problem is not None and facts.verdict.revision is not None and not facts.is_declared_run:
         return Condition("Accepted", None, "MetastoreUnavailable", f"not compared yet: {facts.verdict.problem}")
-    num_adopted = 0 if facts.table is None else facts.table.get("adoptedSegments", 0)
+    num_adopted = 0 if facts.table is None else facts.table.get("adoptedSegments")
     if num_adopted:
         text = f"{num_adopted} segments that an earlier table of this name left (deletionPolicy: Retain) are its own"
         return Condition("Accepted", True, "Adopted", text)
@@ -104,7 +104,7 @@ def _steps(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
             yield "Loading", f"servers load {facts.table['segmentsLoading']} segments"
         if facts.table["moving"]:
             yield "Rebalancing", "segments move between servers"
-        if num_behind := facts.table.get("stream", {}).get("catchingUp"):
+        if num_behind := (facts.table.get("stream") or {}).get("catchingUp"):
             yield "CatchingUp", f"servers read {num_behind} partitions of the stream from where their segments begin"
     for run in facts.runs:
         if run["state"] in ACTIVE:

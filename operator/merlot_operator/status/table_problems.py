@@ -159,7 +159,7 @@ def _memory_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
 def _pruning_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield the problems that keep brokers from pruning. Answers stay right, but every query reads more segments."""
     brokers = {} if facts.table is None else facts.table["brokers"]
-    impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
+    impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems") or ()})
     if impairments:
         yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(impairments[:3])}"
 

@@ -19,14 +19,26 @@ from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer
 from merlot_operator.controllers.status_answer import parse
 from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses, _changes
-from merlot_operator.reconcilers.rollups import rollup_conditions
+from merlot_operator.reconcilers.rollups import rollup_conditions, rollup_status
 
-ROLLUP = {
+ROLLUP: dict[str, Any] = {
     "state": "Running",
     "message": None,
     "lastRunMs": 5,
-    "levels": [{"name": "daily", "state": "Running", "watermarkMs": 5, "delay": 0, "tasksPoisoned": 0}],
-    "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]]}],
+    "nextRunMs": None,
+    "levels": [
+        {
+            "name": "daily",
+            "state": "Running",
+            "watermarkMs": 5,
+            "delay": 0,
+            "progress": "1/2",
+            "tasksRunning": 1,
+            "tasksPoisoned": 0,
+        }
+    ],
+    "running": [{"id": "2", "level": "daily", "minion": "m", "phase": "MERGE", "percent": None, "startedMs": 5}],
+    "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]], "startedMs": 1, "endedMs": 5}],
 }
 GOOD: dict[str, Any] = {
     "tables": {"flights": table_word(servers={"Server_1": server_word()})},
@@ -61,9 +73,40 @@ def test_an_answer_with_anything_else_in_it_is_taken_or_refused_by_its_path(path
         cluster = ClusterStatus(taken["tables"], taken.get("rollups") or {})
         for name in cluster.rollups:
             rollup_conditions(name, True, None, None, cluster)
+            rollup_status(_rollup(name), 1, cluster)
         for table in cluster.tables.values():
             assert type(table["segments"]) is int
             assert {type(server["live"]) for server in table["servers"].values()} <= {bool}
+
+
+def _rollup(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"table": "flights"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"nextRunMs": "x"}, "nextRunMs must be int"),
+        ({"running": 5}, "running must be list"),
+        ({"running": [5]}, r"running\[0\] must be dict"),
+        ({"levels": [ROLLUP["levels"][0] | {"progress": 5}]}, r"levels\[0\].progress must be str"),
+        ({"levels": [ROLLUP["levels"][0] | {"tasksRunning": "x"}]}, r"levels\[0\].tasksRunning must be int"),
+        ({"history": [ROLLUP["history"][0] | {"windows": [[]]}]}, r"windows\[0\] must be 2 integers got=0"),
+    ],
+)
+def test_a_rollup_of_another_shape_is_refused_by_its_path(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match=path):
+        parse(json.dumps(GOOD | {"rollups": {"flights": ROLLUP | changes}}).encode())
+
+
+def test_members_of_a_rollup_may_be_null() -> None:
+    level = dict.fromkeys(ROLLUP["levels"][0]) | {"name": "daily", "state": "Failing"}
+    run = dict.fromkeys(ROLLUP["history"][0]) | {"id": "1", "outcome": "Failed"}
+    rollup = dict.fromkeys(ROLLUP) | {"state": "Failing", "levels": [level], "history": [run]}
+    taken = parse(json.dumps(GOOD | {"rollups": {"flights": rollup}}).encode())
+    status = rollup_status(_rollup("flights"), 1, ClusterStatus(rollups=taken["rollups"]))
+    assert "0 tasks failed for good" in status["message"]
+    assert status["history"] == [{"id": "1", "outcome": "Failed"}]
 
 
 def test_a_good_answer_is_taken() -> None:

@@ -36,11 +36,9 @@ installation of one namespace once did without; `homes` lets a namespace that be
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-
-from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError
 from merlot.spec.tenancy import Resources
@@ -250,16 +248,14 @@ def _uris(environment: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _without_credentials(name: str, uri: str) -> str:
-    """Return `uri`. Raise InvalidInputError if it holds credentials: pods get it as an argument, which many may
-    read."""
+    """Return `uri`. Raise InvalidInputError if it holds credentials: many may read the arguments of pods."""
     if (problem := credentials_problem(uri)) is not None:
         raise InvalidInputError(f"{name} must not hold {problem} uri={redact(uri)}")
     return uri
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    if not value:
+    if not (value := environment.get(name)):
         raise InvalidInputError(f"the environment lacks {name}")
     return value
 
@@ -283,16 +279,21 @@ def _json(environment: Mapping[str, str], name: str) -> dict[str, Any]:
 
 def _sizes(document: Mapping[str, Any]) -> Sizes:
     roles = ("controller", "broker", "server", "minion", "driver", "executor")
-    unknown = sorted(set(document) - set(roles))
-    if unknown:
-        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS has unknown roles {unknown}; known are {roles}")
+    if wrong := [role for role, given in document.items() if role not in roles or not isinstance(given, dict)]:
+        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS must have a JSON object for each of {roles} got={wrong}")
     sizes = {role: _role(role, document.get(role, {})) for role in roles}
-    return Sizes(**sizes, minion_max=int(document.get("minion", {}).get("maxReplicas", 2)))
+    minion_max = _setting("minion", "maxReplicas", int, document.get("minion", {}).get("maxReplicas", 2))
+    return Sizes(**sizes, minion_max=minion_max)
 
 
 def _role(role: str, document: Mapping[str, Any]) -> RoleSize:
+    replicas = _setting(role, "replicas", int, document.get("replicas", 0 if role == "minion" else 1))
+    resources = _setting(role, "resources", Resources.model_validate, document.get("resources", {}))
+    return RoleSize(replicas=replicas, resources=resources)
+
+
+def _setting(role: str, name: str, parse: Callable[[Any], Any], value: object) -> Any:
     try:
-        resources = Resources.model_validate(document.get("resources", {}))
-    except ValidationError as error:
-        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS.{role}.resources: {error}") from error
-    return RoleSize(replicas=int(document.get("replicas", 0 if role == "minion" else 1)), resources=resources)
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"MERLOT_CLUSTER_DEFAULTS.{role}.{name} is wrong got={value!r}: {error}") from error

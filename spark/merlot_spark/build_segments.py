@@ -241,14 +241,16 @@ def _publish(report: JobReport, order: PublishOrder, client: ControllerClient) -
 
 
 def _waited(report: JobReport, client: ControllerClient, options: JobOptions) -> JobReport:
-    """Wait until servers answer for the published segments. If none can be asked, the segments stay published."""
+    """Wait until servers answer for the published segments. If none can be asked, or Ctrl-C ends the wait, the segments
+    stay published."""
     if not options.wait_s:
         return report
     started = time.monotonic()
     try:
         served = serving.wait(client, report.table, report.segments, options.wait_s)
-    except MerlotError as error:
-        served = Served(tuple(key.rpartition("@")[0] for key in report.segments), str(error))
+    except (MerlotError, KeyboardInterrupt) as error:
+        reason = "the wait was stopped" if isinstance(error, KeyboardInterrupt) else str(error)
+        served = Served(tuple(key.rpartition("@")[0] for key in report.segments), reason)
     return dataclasses.replace(report, served=served, seconds={**report.seconds, "serve": time.monotonic() - started})
 
 

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from pathlib import Path
@@ -113,9 +114,18 @@ def _cache_folder() -> Path:
     try:
         base.mkdir(parents=True, exist_ok=True)
     except OSError:
-        base = Path(tempfile.gettempdir()) / f"merlot-{os.getuid()}"
-        base.mkdir(mode=0o700, exist_ok=True)
+        return _own_folder(Path(tempfile.gettempdir()) / f"merlot-{os.getuid()}")
     return base
+
+
+def _own_folder(folder: Path) -> Path:
+    """Make the folder if it is not there. Raise UnavailableError if another user may write to it: that user could place
+    a program there, which this process would run."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    state = folder.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise UnavailableError(f"others may write to the cache: set MERLOT_CACHE to a folder of yours path={folder}")
+    return folder
 
 
 def _make_home(home: Path, real: Path, script: str) -> None:

@@ -197,7 +197,11 @@ def publish_id(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    text = " ".join(error.read().decode(errors="replace").split())
+    try:
+        body = error.read()
+    except (OSError, http.client.HTTPException) as cut:
+        return f"{error.reason}; the answer's body cannot be read: {cut}"
+    text = " ".join(body.decode(errors="replace").split())
     try:
         value = json.loads(text)
     except ValueError:

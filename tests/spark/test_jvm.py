@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from merlot.errors import UnavailableError
 from merlot_spark import jvm
 from merlot_spark.zookeeper import ZooKeeper
 
@@ -38,6 +39,18 @@ def test_the_bundled_home_is_made_once(tmp_path: Path) -> None:
     assert jvm.bundled_home(tmp_path) == home
     assert (home / "bin" / "java").stat().st_mtime_ns == made_ns
     assert [path.name for path in tmp_path.iterdir()] == [home.name]
+
+
+def test_a_cache_that_other_users_may_write_to_is_refused(tmp_path: Path) -> None:
+    folder = jvm._own_folder(tmp_path / "own")
+    assert (jvm._own_folder(folder), folder.stat().st_mode & 0o777) == (folder, 0o700)
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    with pytest.raises(UnavailableError, match="set MERLOT_CACHE to a folder of yours"):
+        jvm._own_folder(link)
+    folder.chmod(0o777)
+    with pytest.raises(UnavailableError, match="set MERLOT_CACHE to a folder of yours"):
+        jvm._own_folder(folder)
 
 
 def test_a_machine_without_java_runs_zookeeper(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,26 @@ from merlot.http.server import HttpServer
 
 SHUTDOWN_S = 0.1
 """Seconds that a shutdown waits for requests: nobody needs the ones that hang."""
+
+CUT_SHORT = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"schema"'
+"""An answer whose connection ends in the middle of its body."""
+
+
+@contextmanager
+def serve_bytes(answer: bytes) -> Iterator[str]:
+    """Answer one request with these bytes, whatever they are, and yield the URL."""
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
 
 
 @contextmanager

@@ -27,8 +27,8 @@ def max_bytes(num_tables: int, num_pods: int) -> int:
 
 
 Shape = Any
-"""A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys, or
-`Range()`."""
+"""A type, a mapping of member names to shapes, `[shape]` for a list, `Each(shape)` for a mapping with any keys,
+`OrError(shape)`, or `Integers(count)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,17 @@ class Each:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """Three integers: a partition, the first offset of a range, and the offset after its last."""
+class OrError:
+    """A value of the shape, or a mapping whose member `error` says why the controller cannot give one."""
+
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Integers:
+    """A list of this many integers."""
+
+    count: int
 
 
 _INT = int
@@ -61,7 +70,7 @@ _STREAM: Shape = {
     **dict.fromkeys(("partitions", "consumed", "catchingUp", "lag", "lagMs", "bad", "numLost"), _INT),
     "misplaced?": _INT,
     "worst": [_PARTITION],
-    "lost": [Range()],
+    "lost": [Integers(3)],
     "handingOver": Each(_INT),
 }
 _UPSERT: Shape = {
@@ -86,7 +95,7 @@ _INDEXES: Shape = {**dict.fromkeys(("wanted", "built", "leftOut"), _INT), "looki
 _TABLE: Shape = {
     **dict.fromkeys(("segments", "totalDocs", "sizeBytes"), _INT),
     **dict.fromkeys(("segmentsUnavailable", "segmentsLoading", "segmentsFailed"), _INT),
-    **dict.fromkeys(("replication?", "unpartitioned?", "adoptedSegments?"), _INT),
+    **dict.fromkeys(("replication", "unpartitioned?", "adoptedSegments?"), _INT),
     "storeProblem?": str,
     "metastoreLost?": str,
     "unconfirmed?": bool,
@@ -97,28 +106,34 @@ _TABLE: Shape = {
     "indexes?": _INDEXES,
     "brokers": Each({"revision": _INT, "problems?": [str]}),
 }
+_ERROR: Shape = {"error": str}
 _LEVEL: Shape = {
     **dict.fromkeys(("name", "state"), str),
-    "lastError?": str,
+    **dict.fromkeys(("progress?", "lastError?"), str),
     **dict.fromkeys(("delay?", "watermarkMs?", "bucketsDone?", "bucketsToDo?", "segments?", "sizeBytes?"), _INT),
-    **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksPoisoned?"), _INT),
+    **dict.fromkeys(("segmentsBehindWatermark?", "tasksQueued?", "tasksRunning?", "tasksPoisoned?"), _INT),
+}
+_RUNNING: Shape = {
+    **dict.fromkeys(("id?", "level?", "minion?", "phase?"), str),
+    **dict.fromkeys(("percent?", "startedMs?"), _INT),
 }
 _RUN: Shape = {
     **dict.fromkeys(("id", "outcome"), str),
     **dict.fromkeys(("level?", "error?"), str),
     **dict.fromkeys(("startedMs?", "endedMs?", "attempts?"), _INT),
     **{f"{what}{when}?": _INT for what in ("segments", "rows", "bytes") for when in ("Before", "After")},
-    "windows?": [[_INT]],
+    "windows?": [Integers(2)],
 }
 _ROLLUP: Shape = {
     "state": str,
     **dict.fromkeys(("message?", "lastError?"), str),
-    "lastRunMs?": _INT,
+    **dict.fromkeys(("lastRunMs?", "nextRunMs?"), _INT),
     "levels": [_LEVEL],
+    "running?": [_RUNNING],
     "history?": [_RUN],
 }
 ANSWER: Shape = {
-    "tables": Each(_TABLE),
+    "tables": Each(OrError(_TABLE)),
     "rollups?": Each(_ROLLUP),
     "tasks?": Each(object),
     "sparkTasks?": [{"id": str, "table": str}],
@@ -141,11 +156,14 @@ def check(value: object, shape: Shape, path: str) -> None:
         case Each(shape=inner):
             for name, item in _checked_type(dict, value, path).items():
                 check(item, inner, f"{path}.{name}")
-        case Range():
+        case OrError(shape=inner):
+            has_error = _checked_type(dict, value, path).get("error") is not None
+            check(value, _ERROR if has_error else inner, path)
+        case Integers(count=count):
             numbers = _checked_type(list, value, path)
             check(numbers, [_INT], path)
-            if len(numbers) != 3:
-                raise ValueError(f"{path} must be three numbers got={len(numbers)}")
+            if len(numbers) != count:
+                raise ValueError(f"{path} must be {count} integers got={len(numbers)}")
         case [inner]:
             for number, item in enumerate(_checked_type(list, value, path)):
                 check(item, inner, f"{path}[{number}]")

@@ -33,6 +33,8 @@ class ClusterStatus:
     problem: str | None = None
     spark_tasks: tuple[tuple[str, str], ...] = ()
     """Id and table of each task that needs a minion with Spark."""
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Errors of the tables that the controller cannot read, by name; `tables` lacks them."""
 
     @property
     def is_known(self) -> bool:
@@ -89,6 +91,7 @@ class ClusterStatuses:
                 before.tasks,
                 problem=f"controller does not answer at {url}: {cause}",
                 spark_tasks=before.spark_tasks,
+                unreadable=before.unreadable,
             )
         self._known[namespace] = after
         return _changes(before, after)
@@ -119,12 +122,18 @@ class ClusterStatuses:
             response.raise_for_status()
             body = parse(await _read(response, *self._counts_of(namespace)))
             etag = response.headers.get("ETag", "")
+            unreadable = {
+                name: str(table["error"])[:MAX_CAUSE]
+                for name, table in body["tables"].items()
+                if table.get("error") is not None
+            }
             return ClusterStatus(
-                body["tables"],
+                {name: table for name, table in body["tables"].items() if name not in unreadable},
                 body.get("rollups") or {},
                 _numbers(body.get("tasks")),
                 etag,
                 spark_tasks=tuple((str(task["id"]), str(task["table"])) for task in body.get("sparkTasks") or ()),
+                unreadable=unreadable,
             )
 
     async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
@@ -157,7 +166,7 @@ def _numbers(tasks: Mapping[str, Any] | None) -> dict[str, int]:
 
 def _changes(before: ClusterStatus, after: ClusterStatus) -> StatusChanges:
     return StatusChanges(
-        tables=_differing(before.tables, after.tables),
+        tables=_differing(before.tables, after.tables) | _differing(before.unreadable, after.unreadable),
         rollups=_differing(before.rollups, after.rollups),
         is_reachability=before.is_known != after.is_known,
         is_tasks=(before.tasks, before.spark_tasks) != (after.tasks, after.spark_tasks),

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from merlot.cli.errors import CommandError
 from merlot.cli.output import ListFormat, RowFormat
 from merlot.cli.query import QUERY_TIMEOUT_S, Session, show_rows
 from merlot_operator.desired.demand import own_pool
-from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of
+from merlot_operator.kube.kinds import COMPONENT, POOL, labels_of, namespace_of
 from merlot_operator.manifests.parts import BROKER, CONTROLLER, PORTS
 from merlot_operator.plugin.changes import Cost, changes, refusals, summary
 from merlot_operator.plugin.kubectl import Kubectl, lines
@@ -168,14 +169,13 @@ def plan(
 
 def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:
     """Show a table's plan; return True if it would be refused."""
-    name = document["metadata"]["name"]
+    name, after = document["metadata"]["name"], _dry_run(kubectl, document)
     try:
-        before = kubectl.get("tables.merlot.dev", name)
+        before = replace(kubectl, namespace=namespace_of(after)).get("tables.merlot.dev", name)
     except CommandError as error:
         if "not found" not in str(error):
             raise
         before = None
-    after = _dry_run(kubectl, document)
     refused, note = _refused_by_operator(kubectl, after)
     differences = changes(before, after, refused) if before is not None else refusals(refused)
     is_refused = any(change.cost is Cost.REFUSED for change in differences)

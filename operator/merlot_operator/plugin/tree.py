@@ -84,11 +84,13 @@ def _add_pods(root: Branch, pods: Sequence[Json], answer: Json | None) -> None:
                 _add_reported(entry, pod, component, answer)
     if answer is None:
         root.add("The controller does not answer: segments per server are not known")
+    elif answer.get("error"):
+        root.add(f"✗ The controller cannot read the table: {answer['error']}")
 
 
 def _add_reported(entry: Branch, pod: Json, component: str, answer: Json | None) -> None:
     """Add what the controller knows of the table on this pod."""
-    entries = {} if answer is None else answer[f"{component}s"]
+    entries = {} if answer is None else answer.get(f"{component}s", {})
     own = [item for instance, item in entries.items() if _is_of(instance, pod)]
     for item in own:
         if component == "broker":

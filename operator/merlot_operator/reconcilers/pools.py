@@ -180,6 +180,7 @@ def _state(context: ReconcileContext, demand: PoolDemand) -> rollout.PoolState:
     cluster = context.statuses.of(namespace)
     pods, claims = (_numbered(context, kind, demand) for kind in (PODS, CLAIMS))
     servers = {instance_of(name_of(pod)) for pod in pods}
+    unreadable = _unreadable(context, namespace, demand.name)
     # A table that moves to another pool or is being deleted has segments here, but asks for no servers.
     statuses = {
         name: status
@@ -190,8 +191,21 @@ def _state(context: ReconcileContext, demand: PoolDemand) -> rollout.PoolState:
         live=context.store.get(STATEFUL_SETS, namespace, demand.name),
         pods=pods,
         claims=claims,
-        statuses=statuses if cluster.is_known else None,
+        statuses=statuses if cluster.is_known and not unreadable else None,
+        silence=f"the controller cannot read {', '.join(unreadable)}" if unreadable else rollout.SILENCE,
     )
+
+
+def _unreadable(context: ReconcileContext, namespace: str, pool: str) -> list[str]:
+    """Return the Tables that may have segments on the pool, and that the controller cannot read."""
+    names = context.statuses.of(namespace).unreadable
+    tables = [table for table in context.store.of(TABLES, namespace) if name_of(table) in names]
+    return sorted(name_of(table) for table in tables if _may_hold(pool, table))
+
+
+def _may_hold(pool: str, table: Object) -> bool:
+    """Return True if the Table may have segments on the pool, as far as the Table itself tells."""
+    return pool in (pool_of(table), own_pool(name_of(table)), table.get("status", {}).get("pool"))
 
 
 async def _apply(context: ReconcileContext, demand: PoolDemand, replicas: int, problems: list[MerlotError]) -> None:
@@ -251,7 +265,9 @@ def _is_still_needed(context: ReconcileContext, namespace: str, pool: str) -> bo
     cluster = context.statuses.of(namespace)
     if not cluster.is_known:
         # The controller is silent: keep a pool that one of the Tables may have come from.
-        return any(pool in (own_pool(name_of(table)), table.get("status", {}).get("pool")) for table in staying)
+        return any(_may_hold(pool, table) for table in staying)
+    if any(name_of(table) in cluster.unreadable and _may_hold(pool, table) for table in staying):
+        return True
     servers = {instance_of(name_of(pod)) for pod in context.store.with_label(PODS, namespace, POOL, pool)}
     statuses = [cluster.tables[name_of(table)] for table in staying if name_of(table) in cluster.tables]
     return any(status["servers"].get(server, {}).get("assigned") for status in statuses for server in servers)

@@ -23,19 +23,21 @@ from merlot_operator.kube.pods import inputs_of, is_ready, may_run
 from merlot_operator.manifests.parts import SERVER
 from merlot_operator.manifests.pool import claim_name, has_own_volume, instance_of, ordinal_of, pod_name
 
+SILENCE = "controller does not answer"
 TableStatuses = Mapping[str, Mapping[str, Any]]
 """Tables of the controller's `GET /status`, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """Current state of a pool. `statuses` holds every table that may have segments here; None if the controller is
-    away."""
+    """Current state of a pool. `statuses` holds every table that may have segments here; None if the controller cannot
+    say it, for the reason `silence`."""
 
     live: Object | None
     pods: Sequence[Object]
     claims: Sequence[Object]
     statuses: TableStatuses | None
+    silence: str = SILENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ def _plan_size(demand: PoolDemand, state: PoolState, result: PoolPlan) -> None:
         result.replicas -= 1
     leaving = [pod_name(demand.name, ordinal) for ordinal in range(demand.replicas, result.replicas)]
     if leaving:
-        cause = "controller does not answer" if state.statuses is None else "their segments move to the others"
+        cause = state.silence if state.statuses is None else "their segments move to the others"
         result.steps.append(f"scale from {now} to {demand.replicas}: {', '.join(leaving)} wait, {cause}")
 
 
@@ -185,7 +187,7 @@ def _obstacles(
 ) -> Iterator[str]:
     """Yield why a pod cannot be spared now. Mark its server once nothing but the brokers' routes speaks against it."""
     if state.statuses is None:
-        yield f"{name_of(pod)} waits, controller does not answer"
+        yield f"{name_of(pod)} waits, {state.silence}"
         return
     awaited = _awaited(pod, template, state, result.replicas)
     if awaited:

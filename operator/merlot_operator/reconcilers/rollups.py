@@ -35,6 +35,8 @@ from merlot_operator.status.table_facts import Refusal
 _LOG = logging.getLogger(__name__)
 
 WAITING_S = 5.0
+END_MS = 253_402_300_800_000
+"""Epoch milliseconds of the year 10000, which no timestamp can write."""
 UP_TO_DATE, FAILING = "UpToDate", "Failing"
 UNKNOWN_TASK = "the controller does not know it yet"
 LEVEL_FIELDS = (
@@ -150,7 +152,7 @@ def _message(name: str, answer: Mapping[str, Any]) -> str:
     """Return the controller's message; for tasks that failed for good, what to do with kubectl."""
     if answer["state"] != FAILING:
         return str(answer.get("message") or answer.get("lastError") or "")
-    num_failed = sum(level.get("tasksPoisoned", 0) for level in answer["levels"])
+    num_failed = sum(level.get("tasksPoisoned") or 0 for level in answer["levels"])
     step = f'kubectl annotate rollup {name} {RETRY}="$(date)" --overwrite'
     return f"{num_failed} tasks failed for good: {answer.get('lastError') or 'see the history'}; to try again: {step}"
 
@@ -171,11 +173,11 @@ def _running(answer: Mapping[str, Any]) -> Json:
 
 def _run(answer: Mapping[str, Any]) -> Json:
     """Return the status entry of a task that has ended."""
-    windows, started_ms, ended_ms = answer.get("windows") or (), answer.get("startedMs", -1), answer.get("endedMs", -1)
+    windows, started_ms, ended_ms = answer.get("windows") or (), answer.get("startedMs"), answer.get("endedMs")
     run: Json = {"id": answer["id"], "outcome": answer["outcome"], "level": answer.get("level")}
     if windows:
         run |= {"start": _time(windows[0][0]), "end": _time(windows[-1][1])}
-    if 0 <= started_ms <= ended_ms:
+    if started_ms is not None and ended_ms is not None and 0 <= started_ms <= ended_ms:
         run["seconds"] = round((ended_ms - started_ms) / 1000)
     run |= {
         "finished": _time(ended_ms),
@@ -188,7 +190,7 @@ def _run(answer: Mapping[str, Any]) -> Json:
 
 
 def _time(millis: int | None) -> str | None:
-    return None if millis is None or millis < 0 else timestamp(millis)
+    return timestamp(millis) if millis is not None and 0 <= millis < END_MS else None
 
 
 def _ready(

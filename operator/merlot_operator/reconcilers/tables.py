@@ -200,6 +200,8 @@ async def _plan_batches(
         obstacle = "waits until it is known where the namespace's files are"
     elif (problem := places_problem(table, context.config, namespace)) is not None:
         obstacle = problem
+    elif name in cluster.unreadable:
+        obstacle = f"waits until the controller can read the table: {cluster.unreadable[name]}"
     elif not cluster.is_known or name not in cluster.tables:
         obstacle = f"waits for the controller: {cluster.problem or 'it does not know the table yet'}"
     elif lost := cluster.tables[name].get("metastoreLost"):

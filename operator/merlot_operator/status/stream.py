@@ -47,9 +47,7 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
         return condition(False, "ScaledToZero", "spec.tenants.server.replicas is 0")
     answer = stream_answer(facts)
     if answer is None:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller tells nothing of it yet"
-        )
+        return condition(None, *_silence(facts))
     if answer["paused"]:
         return condition(False, "Paused", f"somebody paused it; kubectl merlot stream resume {facts.name} goes on")
     if answer["consumed"] < answer["partitions"] or not answer["partitions"]:
@@ -66,6 +64,13 @@ def consuming(facts: TableStatusFacts) -> Condition | None:
     if answer["catchingUp"]:
         return condition(True, "CatchingUp", f"{answer['partitions']} partitions, some of them far behind")
     return condition(True, "Consuming", f"{answer['partitions']} partitions")
+
+
+def _silence(facts: TableStatusFacts) -> tuple[str, str]:
+    """Return reason and message of why there is no answer about the stream."""
+    if facts.table is None:
+        return facts.silence
+    return "ControllerUnavailable", facts.cluster.problem or "the controller tells nothing of it yet"
 
 
 def stream_answer(facts: TableStatusFacts) -> Mapping[str, Any] | None:
@@ -116,7 +121,11 @@ def _obstacle(answer: Mapping[str, Any]) -> tuple[bool | None, str, str]:
         reason = min(reasons, key=[*REASONS.values(), FAILED].index)
         return False, reason, "; ".join([counts, *_errors(idle)])
     if answer.get("error"):
-        return False, REASONS.get(answer["problem"], FAILED), f"the stream cannot be looked at: {answer['error']}"
+        return (
+            False,
+            REASONS.get(answer.get("problem") or "", FAILED),
+            f"the stream cannot be looked at: {answer['error']}",
+        )
     if not answer["looked"]:
         return None, "Starting", "no server has looked at the stream yet"
     if not answer["partitions"]:

@@ -70,7 +70,7 @@ def _accepted(facts: TableStatusFacts) -> Condition:
         return Condition("Accepted", False, facts.verdict.refusal.reason, facts.verdict.refusal.message)
     if facts.verdict.problem is not None and facts.verdict.revision is not None and not facts.is_declared_run:
         return Condition("Accepted", None, "MetastoreUnavailable", f"not compared yet: {facts.verdict.problem}")
-    num_adopted = 0 if facts.table is None else facts.table.get("adoptedSegments", 0)
+    num_adopted = 0 if facts.table is None else facts.table.get("adoptedSegments")
     if num_adopted:
         text = f"{num_adopted} segments that an earlier table of this name left (deletionPolicy: Retain) are its own"
         return Condition("Accepted", True, "Adopted", text)
@@ -104,7 +104,7 @@ def _steps(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
             yield "Loading", f"servers load {facts.table['segmentsLoading']} segments"
         if facts.table["moving"]:
             yield "Rebalancing", "segments move between servers"
-        if num_behind := facts.table.get("stream", {}).get("catchingUp"):
+        if num_behind := (facts.table.get("stream") or {}).get("catchingUp"):
             yield "CatchingUp", f"servers read {num_behind} partitions of the stream from where their segments begin"
     for run in facts.runs:
         if run["state"] in ACTIVE:
@@ -125,9 +125,7 @@ def _config_in_sync(facts: TableStatusFacts) -> Condition:
     if facts.is_suspended:
         return condition(True, "Suspended", f"revision {revision} is written")
     if facts.table is None or not facts.cluster.is_known:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller does not know the table"
-        )
+        return condition(None, *facts.silence)
     behind = sorted(_behind(facts.table, revision))
     if behind:
         return condition(False, "Spreading", f"revision {revision} is not run yet by {', '.join(behind[:5])}")
@@ -159,9 +157,7 @@ def _segments_available(facts: TableStatusFacts) -> Condition:
         return Condition("SegmentsAvailable", holds, reason, message)
 
     if facts.table is None:
-        return condition(
-            None, "ControllerUnavailable", facts.cluster.problem or "the controller does not know the table"
-        )
+        return condition(None, *facts.silence)
     if lost := facts.table.get("metastoreLost"):
         return condition(False, "MetastoreLost", lost)
     total, missing = facts.table["segments"], facts.table["segmentsUnavailable"]

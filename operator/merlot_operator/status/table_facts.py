@@ -12,6 +12,8 @@ from merlot_operator.desired.batch_runs import Run
 from merlot_operator.kube.kinds import Object
 from merlot_operator.status.conditions import Condition
 
+UNKNOWN_TABLE = "the controller does not know the table yet"
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -69,6 +71,19 @@ class TableStatusFacts:
     def table(self) -> Mapping[str, Any] | None:
         """Return the controller's answer about the table; None if there is none."""
         return self.cluster.tables.get(self.name)
+
+    @property
+    def unreadable(self) -> str | None:
+        """Return why the controller cannot read the table; None if it can."""
+        error = self.cluster.unreadable.get(self.name)
+        return None if error is None else f"the controller cannot read the table: {error}"
+
+    @property
+    def silence(self) -> tuple[str, str]:
+        """Return reason and message of why there is no answer about the table."""
+        if self.unreadable is not None:
+            return "TableUnreadable", self.unreadable
+        return "ControllerUnavailable", self.cluster.problem or UNKNOWN_TABLE
 
     @property
     def is_doubted(self) -> bool:

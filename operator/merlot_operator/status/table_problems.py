@@ -14,7 +14,6 @@ from merlot_operator.status.stream import stream_problems
 from merlot_operator.status.table_facts import TableStatusFacts
 from merlot_operator.status.upsert_links import UPSERT_PROBLEMS
 
-UNKNOWN_TABLE = "the controller does not know the table yet"
 UNCONFIRMED = "it has not compared the table with its deep store yet"
 OVERDUE_MS = 900_000
 """Time in milliseconds after which a table that is not ready needs somebody to look."""
@@ -39,7 +38,7 @@ def obstacles(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
         yield "NoBroker", _no_broker(facts)
     if facts.table is None:
         if facts.ready_before.get("status") != "True" or facts.cluster.is_known:
-            yield "ControllerUnavailable", facts.cluster.problem or UNKNOWN_TABLE
+            yield facts.silence
     elif lost := facts.table.get("metastoreLost"):
         yield "MetastoreLost", lost
     elif facts.is_doubted:
@@ -92,6 +91,8 @@ def problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
         yield "ClusterNotApplied", facts.cluster_note.problem
     if facts.pool_note.problem is not None:
         yield "PoolNotApplied", facts.pool_note.problem
+    if facts.unreadable is not None:
+        yield facts.silence
     yield from _store_problems(facts.table or {})
     yield from _refused_pods(facts)
     pods = [*facts.brokers, *facts.servers, *facts.controllers]
@@ -158,7 +159,7 @@ def _memory_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
 def _pruning_problems(facts: TableStatusFacts) -> Iterator[tuple[str, str]]:
     """Yield the problems that keep brokers from pruning. Answers stay right, but every query reads more segments."""
     brokers = {} if facts.table is None else facts.table["brokers"]
-    impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems", ())})
+    impairments = sorted({problem for broker in brokers.values() for problem in broker.get("problems") or ()})
     if impairments:
         yield "PruningImpaired", f"brokers prune less than the table wants: {'; '.join(impairments[:3])}"
 

@@ -172,8 +172,10 @@ def to_boolean(source: pa.Array) -> CastResult:
         is_boolean = pc.or_(pc.equal(source, pa.scalar(0, kind)), pc.equal(source, pa.scalar(1, kind)))
         truth = pc.equal(source, pa.scalar(1, kind))
         return keep(truth, is_boolean, pa.bool_())
-    if pa.types.is_decimal(kind) or pa.types.is_float16(kind):
-        return to_boolean(to_double(source).values)
+    if pa.types.is_float16(kind):
+        return to_boolean(source.cast(pa.float32()))
+    if pa.types.is_decimal(kind):
+        return to_boolean(source.cast(pa.string()))  # The nearest double of a number beside 1 may be 1.
     if pa.types.is_string(kind):
         return map_distinct(source, _truth, pa.bool_())
     return all_bad(source, pa.bool_())

@@ -152,6 +152,24 @@ async def test_a_table_tells_what_is_loaded_where_and_which_revision_runs(
     assert table["servers"][TWO]["revision"] == 0
 
 
+@pytest.mark.parametrize("path", [paths.table_config(TABLE), paths.stream(TABLE)])
+async def test_a_table_that_cannot_be_read_has_an_error_and_the_others_their_status(
+    path: str, client: Client, store: SqliteMetastore
+) -> None:
+    stream = "ingestion: {stream: {type: files, topic: /nowhere}}"
+    put_table(store, load(MANIFEST.replace("spec:", f"spec:\n  {stream}"))[0])
+    put_table(store, load(MANIFEST.replace("name: t}", "name: u}", 1))[0])
+    node = store.get(path)
+    if node is None:
+        store.create(path, b"damaged")
+    else:
+        store.put(path, b"damaged", node.version)
+    tables = (await status(client))["tables"]
+    assert path in tables["t"]["error"]
+    assert tables["u"]["segments"] == 0
+    assert tables["u"].get("error") is None
+
+
 async def test_a_table_that_is_created_again_shows_nothing_of_the_one_before(
     client: Client, store: SqliteMetastore
 ) -> None:

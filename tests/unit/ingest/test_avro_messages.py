@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.apps import CUT_SHORT, serve_bytes
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ingest.decoders import avro, avro_schema
@@ -345,6 +346,12 @@ def test_a_redirect_carries_no_credentials_to_another_host(registry: tuple[str, 
     with pytest.raises(StreamAccessError, match="sends to another host: name that one url=http://127"):
         known.schema(302)
     assert asked == ["/schemas/ids/302"]
+
+
+@pytest.mark.parametrize("answer", [CUT_SHORT, b"hello\r\n\r\n"], ids=["cut short", "no HTTP"])
+def test_registry_whose_answer_is_broken_is_unavailable(answer: bytes) -> None:
+    with serve_bytes(answer) as url, pytest.raises(UnavailableError, match="does not answer number=1"):
+        SchemaRegistry(url, {}).schema(1)
 
 
 def test_registry_that_is_not_there_is_unavailable() -> None:

@@ -124,6 +124,12 @@ CASES: list[tuple[str, pa.Array, TypeName, list[Any]]] = [
         [BAD, 2**63 - 1],
     ),
     ("decimals to boolean", pa.array([Decimal("1.0"), Decimal("0.5")]), TypeName.BOOLEAN, [True, BAD]),
+    (
+        "near 1 to boolean",
+        pa.array([Decimal("1.00000000000000001"), Decimal(1)]),
+        TypeName.BOOLEAN,
+        [BAD, True],
+    ),
     ("number text to boolean", pa.array(["1.0", "0e5", "2"]), TypeName.BOOLEAN, [True, False, BAD]),
     (
         "zeros of text decimals",

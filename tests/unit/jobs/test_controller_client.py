@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from aiohttp import web
-from tests.support.apps import serve_app
+from tests.support.apps import CUT_SHORT, serve_app, serve_bytes
 from tests.unit.spec import shapes
 
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
@@ -40,6 +40,12 @@ def test_another_web_server_is_told_in_one_line(
     with serve_app(app) as url, pytest.raises(family, match=message) as raised:
         ControllerClient(url, waits_s=()).table("trips")
     assert "\n" not in str(raised.value)
+
+
+def test_an_error_whose_body_is_cut_short_keeps_its_status() -> None:
+    answer = CUT_SHORT.replace(b"200 OK", b"503 Service Unavailable")
+    with serve_bytes(answer) as url, pytest.raises(UnavailableError, match="answered 503: Service Unavailable; "):
+        ControllerClient(url, waits_s=()).table("trips")
 
 
 def test_tls_to_a_plain_server_is_wrong_input_and_a_closed_port_is_not() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from merlot_spark import serving
+from merlot_spark.build_segments import JobOptions, _waited
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
 from merlot_spark.serving import Served
@@ -77,3 +78,17 @@ def test_a_wait_ends_with_patience_or_without_servers() -> None:
     report = JobReport(table="t", rows_in=1, rows_out=1, published=1, served=found)
     assert "1 segments are published and not served yet (no server is live)" in report.to_text()
     assert report.to_json()["segmentsNotServed"] == 1
+
+
+class StoppedController(ControllerClient):
+    """Has somebody press Ctrl-C at the first look."""
+
+    def get(self, path: str) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_a_wait_that_is_stopped_reports_what_was_published() -> None:
+    published = JobReport(table="t", rows_in=1, rows_out=1, published=1, segments=("a@1",))
+    report = _waited(published, StoppedController("http://controller"), JobOptions(wait_s=60))
+    assert report.served == Served(("a",), "the wait was stopped")
+    assert "1 segments are published and not served yet (the wait was stopped)" in report.to_text()

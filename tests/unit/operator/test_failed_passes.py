@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import kopf
 import pytest
+from tests.unit.operator.pool_parts import DEMAND
 
 from merlot.errors import (
     ConflictError,
@@ -22,7 +24,9 @@ from merlot.metastore.protocol import Metastore
 from merlot_operator import __main__ as program
 from merlot_operator.config import Config
 from merlot_operator.context import ClusterNote, ReconcileContext
-from merlot_operator.reconcilers import loop
+from merlot_operator.controllers.statuses import ClusterStatus
+from merlot_operator.manifests.pool import stateful_set
+from merlot_operator.reconcilers import loop, pools
 from merlot_operator.reconcilers.tables import _publish_config
 from merlot_operator.workqueue import QueueKey, Subject
 
@@ -91,3 +95,21 @@ async def test_whatever_keeps_a_config_from_being_written_is_told(
     told = problem if refusal is None else refusal.message
     assert told is not None
     assert "node is missing path=/merlot/n" in told
+
+
+@pytest.mark.parametrize(("unreadable", "is_planned"), [("flights", False), ("elsewhere", True)])
+async def test_a_pool_waits_while_the_controller_cannot_read_a_table_of_it_and_others_go_on(
+    context: ReconcileContext, unreadable: str, is_planned: bool
+) -> None:
+    for name in ("flights", "elsewhere"):
+        metadata = {"namespace": "n", "name": name, "uid": name, "resourceVersion": "1"}
+        context.store.keep({"apiVersion": "merlot.dev/v1alpha1", "kind": "Table", "metadata": metadata, "spec": {}})
+    context.statuses._known["n"] = ClusterStatus(unreadable={unreadable: "damaged"})
+    demand = dataclasses.replace(DEMAND, name=POOL.name)
+    state = pools._state(context, demand)
+    assert (state.statuses is not None) is is_planned
+    assert is_planned or state.silence == "the controller cannot read flights"
+    set_ = stateful_set(demand, CONFIG, 3)
+    set_["metadata"] |= {"uid": "pool", "resourceVersion": "1"}
+    context.store.keep(set_)
+    assert pools._is_still_needed(context, "n", POOL.name) is not is_planned

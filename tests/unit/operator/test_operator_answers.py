@@ -18,15 +18,27 @@ from tests.kube.operator_parts import server_word, table_word
 from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer
 from merlot_operator.controllers.status_answer import parse
-from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses
-from merlot_operator.reconcilers.rollups import rollup_conditions
+from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses, _changes
+from merlot_operator.reconcilers.rollups import rollup_conditions, rollup_status
 
-ROLLUP = {
+ROLLUP: dict[str, Any] = {
     "state": "Running",
     "message": None,
     "lastRunMs": 5,
-    "levels": [{"name": "daily", "state": "Running", "watermarkMs": 5, "delay": 0, "tasksPoisoned": 0}],
-    "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]]}],
+    "nextRunMs": None,
+    "levels": [
+        {
+            "name": "daily",
+            "state": "Running",
+            "watermarkMs": 5,
+            "delay": 0,
+            "progress": "1/2",
+            "tasksRunning": 1,
+            "tasksPoisoned": 0,
+        }
+    ],
+    "running": [{"id": "2", "level": "daily", "minion": "m", "phase": "MERGE", "percent": None, "startedMs": 5}],
+    "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]], "startedMs": 1, "endedMs": 5}],
 }
 GOOD: dict[str, Any] = {
     "tables": {"flights": table_word(servers={"Server_1": server_word()})},
@@ -61,14 +73,59 @@ def test_an_answer_with_anything_else_in_it_is_taken_or_refused_by_its_path(path
         cluster = ClusterStatus(taken["tables"], taken.get("rollups") or {})
         for name in cluster.rollups:
             rollup_conditions(name, True, None, None, cluster)
+            rollup_status(_rollup(name), 1, cluster)
         for table in cluster.tables.values():
             assert type(table["segments"]) is int
             assert {type(server["live"]) for server in table["servers"].values()} <= {bool}
 
 
+def _rollup(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"table": "flights"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"nextRunMs": "x"}, "nextRunMs must be int"),
+        ({"running": 5}, "running must be list"),
+        ({"running": [5]}, r"running\[0\] must be dict"),
+        ({"levels": [ROLLUP["levels"][0] | {"progress": 5}]}, r"levels\[0\].progress must be str"),
+        ({"levels": [ROLLUP["levels"][0] | {"tasksRunning": "x"}]}, r"levels\[0\].tasksRunning must be int"),
+        ({"history": [ROLLUP["history"][0] | {"windows": [[]]}]}, r"windows\[0\] must be 2 integers got=0"),
+    ],
+)
+def test_a_rollup_of_another_shape_is_refused_by_its_path(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(ValueError, match=path):
+        parse(json.dumps(GOOD | {"rollups": {"flights": ROLLUP | changes}}).encode())
+
+
+def test_members_of_a_rollup_may_be_null() -> None:
+    level = dict.fromkeys(ROLLUP["levels"][0]) | {"name": "daily", "state": "Failing"}
+    run = dict.fromkeys(ROLLUP["history"][0]) | {"id": "1", "outcome": "Failed"}
+    rollup = dict.fromkeys(ROLLUP) | {"state": "Failing", "levels": [level], "history": [run]}
+    taken = parse(json.dumps(GOOD | {"rollups": {"flights": rollup}}).encode())
+    status = rollup_status(_rollup("flights"), 1, ClusterStatus(rollups=taken["rollups"]))
+    assert "0 tasks failed for good" in status["message"]
+    assert status["history"] == [{"id": "1", "outcome": "Failed"}]
+
+
 def test_a_good_answer_is_taken() -> None:
     assert parse(json.dumps(GOOD).encode()) == GOOD
     assert parse(b'{"tables": {}}') == {"tables": {}}
+
+
+UNREADABLE = {"name": "trips", "error": "record cannot be read path=/x", "servers": {}, "brokers": {}}
+
+
+@pytest.mark.parametrize("unreadable", [UNREADABLE, {"error": UNREADABLE["error"]}])
+async def test_a_table_that_the_controller_cannot_read_leaves_the_others_as_they_are(
+    unreadable: dict[str, Any],
+) -> None:
+    tables = {**GOOD["tables"], "trips": unreadable}
+    status = await _ask(json.dumps(GOOD | {"tables": tables}).encode(), "")
+    assert status.tables == GOOD["tables"]
+    assert status.unreadable == {"trips": UNREADABLE["error"]}
+    assert _changes(ClusterStatus(GOOD["tables"]), status).tables == {"trips"}
 
 
 @pytest.mark.parametrize(
@@ -77,6 +134,7 @@ def test_a_good_answer_is_taken() -> None:
         *(b"[]", b"null", b"7", b'"text"', b"{}", b"", b"{", b"\xff\xfe", b'{"tables": []}', b'{"tables": {"t": []}}'),
         b"[" * 100_000,
         b'{"tables": {"t": {}}}',
+        b'{"tables": {"t": {"error": 5}}}',
         b'{"tables": {}, "rollups": {"r": {"state": 1}}}',
     ],
 )
@@ -108,8 +166,8 @@ async def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
     await _ask(b"", "controller does not answer at", 302)
 
 
-async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> None:
-    """Have the operator read an answer; an empty `problem`: it is taken."""
+async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> ClusterStatus:
+    """Have the operator read an answer, and return what it took; an empty `problem`: it is taken."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -134,6 +192,7 @@ async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, in
         assert problem in (reported or "")
         await statuses.close()
         server.shutdown()
+        return statuses.of("n")
 
 
 def test_the_shape_names_what_is_wrong() -> None:

@@ -138,6 +138,9 @@ def test_namespaces_of_a_cluster_wide_operator_are_kept_apart() -> None:
         ({"MERLOT_POD_TEMPLATES": "true"}, "MERLOT_POD_TEMPLATES must be restricted or unrestricted"),
         ({"MERLOT_CLUSTER_DEFAULTS": '{"brokr": {}}'}, "brokr"),
         ({"MERLOT_CLUSTER_DEFAULTS": '{"broker": {"resources": {"limits": {"memory": "4 GB"}}}}'}, "broker.resources"),
+        ({"MERLOT_CLUSTER_DEFAULTS": '{"broker": {"replicas": "x"}}'}, "broker.replicas is wrong got='x'"),
+        ({"MERLOT_CLUSTER_DEFAULTS": '{"minion": {"maxReplicas": null}}'}, "minion.maxReplicas is wrong got=None"),
+        ({"MERLOT_CLUSTER_DEFAULTS": '{"broker": 3}'}, r"must have a JSON object .* got=\['broker'\]"),
     ],
 )
 def test_wrong_environment_is_named(changes: dict[str, str], named: str) -> None:

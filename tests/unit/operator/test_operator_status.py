@@ -26,6 +26,7 @@ UNWRITTEN = SpecVerdict(None, "away", 7, "{}")
 OVERDUE = "ProgressDeadlineExceeded"
 CONFLICT, OTHERS = Conflict("TooFewServers", "x", "t"), Conflict("TooFewServers", "x", "other")
 AWAY = ClusterStatus(problem="controller does not answer at http://x")
+UNREADABLE = ClusterStatus(unreadable={"t": "record cannot be read"})
 BLOCKED = {"name": "all", "job": "t-all-1", "state": "Running", "message": "pod t-all-1-x: no such image"}
 WAITS = Condition("UpsertConfigured", False, "NoUpsertConfig", "x")
 UNFIT = Condition("UpsertConfigured", False, "UpsertConfigUnfit", "x")
@@ -116,6 +117,15 @@ def shown(given: TableStatusFacts, kind: str) -> tuple[bool | None, str]:
         ({"cluster": saying(unconfirmed=True)}, "Ready", (False, "Unconfirmed")),
         ({"cluster": saying(unconfirmed=True)}, "Degraded", (False, "AsDeclared")),
         ({"cluster": saying(unconfirmed=False)}, "Ready", (True, "Serving")),
+        ({"cluster": saying(stream=None)}, "Progressing", (False, "Settled")),
+        ({"cluster": saying(adoptedSegments=None)}, "Accepted", (True, "Valid")),
+        ({"cluster": saying(brokers={"b": {"revision": 7, "problems": None}})}, "Degraded", (False, "AsDeclared")),
+        ({"cluster": UNREADABLE}, "Ready", (False, "TableUnreadable")),
+        ({"cluster": UNREADABLE}, "Degraded", (True, "TableUnreadable")),
+        ({"cluster": UNREADABLE}, "ConfigInSync", (None, "TableUnreadable")),
+        ({"cluster": UNREADABLE}, "SegmentsAvailable", (None, "TableUnreadable")),
+        ({"cluster": UNREADABLE, "has_stream": True}, "Consuming", (None, "TableUnreadable")),
+        ({"cluster": UNREADABLE, "name": "other"}, "Degraded", (False, "AsDeclared")),
         (
             {"cluster": saying(metastoreLost="it is new"), "runs": [{"name": "a", "state": "Succeeded", "job": "j"}]},
             "TaskSucceeded",

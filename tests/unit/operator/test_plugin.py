@@ -1,11 +1,16 @@
 """What `kubectl merlot` shows: the tree of a table, and what a change would cost."""
 
 import copy
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from merlot_operator.plugin.changes import Cost, changes, summary
+from merlot_operator.plugin.kubectl import Kubectl
+from merlot_operator.plugin.main import _plan_table
 from merlot_operator.plugin.tree import table_tree
 
 TABLE: dict[str, Any] = {
@@ -81,6 +86,36 @@ def test_a_silent_controller_is_said_so() -> None:
     lines = table_tree(fresh, [], None).lines()
     assert "│  └─ none yet: does the operator run?" in lines
     assert lines[-1] == "└─ The controller does not answer: segments per server are not known"
+
+
+def test_the_error_of_a_table_that_the_controller_cannot_read_is_shown() -> None:
+    answer = {"name": "trips", "error": "record cannot be read", "servers": {}, "brokers": {}}
+    expected = "└─ ✗ The controller cannot read the table: record cannot be read"
+    assert expected in (line.replace("├", "└") for line in table_tree(TABLE, [], answer).lines())
+
+
+KUBECTL = """#!/bin/sh
+case "$*" in
+    *apply*) cat "$(dirname "$0")/after.json" ;;
+    *--namespace=prod*tables*) cat "$(dirname "$0")/before.json" ;;
+    *deployments*) echo '{"items": []}' ;;
+    *) echo 'tables.merlot.dev "trips" not found' >&2; exit 1 ;;
+esac
+"""
+
+
+def test_a_plan_compares_with_the_table_in_the_namespace_of_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {**TABLE, "metadata": {**TABLE["metadata"], "namespace": "prod"}}
+    after = {**before, "spec": {**before["spec"], "timeColumn": "n"}}
+    for name, body in (("before", before), ("after", after)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(body))
+    (tmp_path / "kubectl").write_text(KUBECTL)
+    (tmp_path / "kubectl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert _plan_table(Kubectl(), after)
+    assert "timeColumn" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

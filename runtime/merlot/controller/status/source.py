@@ -181,20 +181,22 @@ class _TableSource:
 
     def refresh_progress(self, cluster: ClusterFacts, now_ms: int) -> None:
         """Read what servers report about stream and keys. It changes every second, so there is no watch on it."""
-        facts = self._facts
-        assert facts is not None, "refreshed before"
-        live = {
-            server
-            for server in cluster.of_role(Role.SERVER)
-            if cluster.live[server].tenant == facts.spec.tenants.server.name
-        }
+        assert self._facts is not None, "refreshed before"
+        try:
+            self._read_progress(self._facts, cluster, now_ms)
+        except (CorruptionError, InvalidInputError) as error:
+            self._problem = self._problem or error
+            self._has_changed.set()
+
+    def _read_progress(self, facts: TableFacts, cluster: ClusterFacts, now_ms: int) -> None:
+        tenant = facts.spec.tenants.server.name
+        live = {server for server in cluster.of_role(Role.SERVER) if cluster.live[server].tenant == tenant}
         progress = read_progress(self._metastore, self._name)
         if facts.spec.ingestion.stream is not None:
             self._read_stream(facts, cluster, progress, live, now_ms)
         if facts.spec.upsert is not None:
             keys = self._read_upserts(facts, progress, live, now_ms)
-            if keys != self._upsert:
-                self._upsert = keys
+            self._upsert = self._upsert if keys == self._upsert else keys
 
     def _read_stream(
         self,
@@ -216,8 +218,7 @@ class _TableSource:
             ),
         )
         if is_news(self._stream, status) or now_ms - self._stream_at_ms >= LAG_MS:
-            if status != self._stream:
-                self._stream = status
+            self._stream = self._stream if status == self._stream else status
             self._stream_at_ms = now_ms
 
     def _read_upserts(
@@ -253,8 +254,7 @@ class _TableSource:
             return {"name": raw_name(self._name), "error": str(self._problem), "servers": {}, "brokers": {}}
         facts, rendered = self._facts, self._rendered
         assert facts is not None, "refreshed before"
-        declared = facts.spec.deep_store_uri
-        problem = "" if declared is None else self._problem_of(declared)
+        problem = "" if facts.spec.deep_store_uri is None else self._problem_of(facts.spec.deep_store_uri)
         members = {"stream": self._stream, "upsert": self._upsert}
         members = {name: value for name, value in members.items() if value is not None}
         if rendered is not None:

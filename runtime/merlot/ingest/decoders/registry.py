@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from http.client import HTTPMessage
+from http.client import HTTPException, HTTPMessage
 from typing import IO, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -61,5 +61,5 @@ class SchemaRegistry:
             if error.code in (401, 403):
                 raise StreamAccessError(f"the schema registry refuses access status={error.code}") from error
             raise UnavailableError(f"the schema registry fails number={number} status={error.code}") from error
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
             raise UnavailableError(f"the schema registry does not answer number={number} reason={error}") from error

@@ -38,6 +38,26 @@ def test_seconds_are_seen_while_they_pass() -> None:
         assert compile_time.seconds() > before
 
 
+def test_seconds_do_not_decrease_while_a_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = compile_time.seconds()
+    monotonic, seen = time.monotonic, []
+
+    def slow_clock() -> float:
+        if not seen and threading.current_thread() is threading.main_thread():
+            reader = threading.Thread(target=lambda: seen.append(compile_time.seconds()))
+            readers.append(reader)
+            reader.start()
+            reader.join(0.1)
+        return monotonic() + 1
+
+    readers: list[threading.Thread] = []
+    with compile_time.counted():
+        monkeypatch.setattr(time, "monotonic", slow_clock)
+    monkeypatch.undo()
+    readers[0].join()
+    assert seen[0] - before >= 1
+
+
 def test_a_compiler_that_never_ends_counts_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_time, "LONGEST_S", 0.1)
     before = compile_time.seconds()

@@ -31,9 +31,9 @@ def counted() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _running -= 1
-            if _running == 0:
+            if _running == 1:  # before `_running` becomes 0, because `seconds` then takes no lock
                 _total_s += _so_far()
+            _running -= 1
 
 
 def seconds() -> float:

@@ -28,8 +28,8 @@ _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 7))
 _ITEM = re.compile(r"^(?P<range>\*|(?P<low>\w+)(?:-(?P<high>\w+))?)(?:/(?P<step>\d+))?$")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SEARCH_DAYS = 366 * 8 + 1
-"""Days to search for the next moment: February 29th, of any weekday, comes at least once in eight years."""
+_SEARCH_DAYS = 366 * 40 + 1
+"""Days to search for the next moment: February 29th is each day of the week at least once in forty years."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,10 @@ class Worker:
                 await self._start_some(kind)
         except MerlotError as error:
             _LOG.warning("queue not read cause=%s", error)
+        return self._wait_s()
+
+    def _wait_s(self) -> float:
+        """Return how many seconds to wait: until a task is due, but at most the pause between two looks."""
         if self._wake_at_ms is None:
             return self._tuning.pause_s
         return min(self._tuning.pause_s, max(0.01, (self._wake_at_ms - self._clock.now_ms()) / 1000))

@@ -52,7 +52,7 @@ class ParsedQuery:
     """Table as written, without quotes: `flights`, `flights_OFFLINE`; None for a SELECT without FROM."""
     select: Select
     options: tuple[tuple[str, str], ...] = ()
-    """Options by SET, then options by OPTION(…), each in the order of the text; a later option wins."""
+    """Options by SET and OPTION(…), each name once, in any case: SET wins over OPTION, then the later one."""
     explain: bool = False
 
 
@@ -120,7 +120,8 @@ def parse_statement(sql: str, budget: Budget | None = None) -> ParsedStatement:
         raise SqlParseError("query is nested too deeply") from error
     if len(text_tokens.tokens) > MAX_TREE_DEPTH:
         _check_depth(tree)
-    return ParsedStatement(sql, tree, tuple(text_tokens.options.items()), text_tokens.is_explained, parser.has_stages)
+    options = {**text_tokens.clause_options, **text_tokens.set_options}  # SET wins, as in Pinot
+    return ParsedStatement(sql, tree, tuple(options.values()), text_tokens.is_explained, parser.has_stages)
 
 
 def show_place(error: SqlError, sql: str) -> None:
@@ -141,7 +142,10 @@ class _StatementTokens:
     """The tokens in upper case."""
     numbers: Sequence[int] | None = None
     """Position of each token among the text's tokens; None if no token was taken off."""
-    options: dict[str, str] = field(default_factory=dict)
+    set_options: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Names and values by SET, by name in lower case."""
+    clause_options: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Names and values by OPTION(…), by name in lower case."""
     is_explained: bool = False
     _num_options: int = 0
 
@@ -187,13 +191,13 @@ class _StatementTokens:
         words = [self.tokens[position] for position in positions]
         if len(words) < 4 or words[2] != "=":
             raise error_at(self.sql, self._place(positions[0]), "expected SET name = value")
-        self._add_option(words[1], words[3:])
+        self._add_option(self.set_options, words[1], words[3:])
 
-    def _add_option(self, name: str, value: Sequence[str]) -> None:
+    def _add_option(self, options: dict[str, tuple[str, str]], name: str, value: Sequence[str]) -> None:
         self._num_options += 1
         if self._num_options > limits.MAX_OPTIONS:
             raise SqlParseError(f"too many options limit={limits.MAX_OPTIONS}")
-        self.options[text_in(name)] = "".join(map(text_in, value))
+        options[text_in(name).lower()] = text_in(name), "".join(map(text_in, value))
 
     def _take_options(self) -> None:
         """Read and remove `OPTION(a = b, c = 'd')` anywhere in the text, as Pinot does; there may be several."""
@@ -220,7 +224,7 @@ class _StatementTokens:
                 continue
             if len(entry) < 3 or entry[1] != "=":
                 raise error_at(self.sql, self._place(at - len(entry)), "expected OPTION(name = value, …)")
-            self._add_option(entry[0], entry[2:])
+            self._add_option(self.clause_options, entry[0], entry[2:])
             entry = []
 
     def _unquote_stars(self) -> None:

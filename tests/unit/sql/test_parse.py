@@ -24,7 +24,10 @@ _SCHEMA = TableSchema.model_validate({"fields": [{"name": "a", "type": "INT"}]})
         ("SELECT a FROM t;\nSET useMultistageEngine=true;", {"useMultistageEngine": "true"}),
         ("SELECT a FROM t OPTION(preserveType='true')", {"preserveType": "true"}),
         ("SELECT a FROM t LIMIT 5 option(a=1, b = -2) OPTION(c=d)", {"a": "1", "b": "-2", "c": "d"}),
-        ("SET a=1; SELECT a FROM t OPTION(a=2)", {"a": "2"}),
+        ("SET a=1; SELECT a FROM t OPTION(a=2)", {"a": "1"}),
+        ("SELECT a FROM t OPTION(a=1); SET A=2", {"A": "2"}),
+        ("SET a=1; SET A=2; SET a=3; SELECT a FROM t", {"a": "3"}),
+        ("SELECT a FROM t OPTION(a=1, A=2) OPTION(a=3)", {"a": "3"}),
         ("SELECT a FROM t", {}),
     ],
 )

@@ -270,16 +270,17 @@ class _StatementBinder:
         merged = dict(left.merged)
         if join.on is not None:
             return self._binder(both, "ON").condition(join.on), merged
+        own = replace(left, outer=None)
         names = list(join.using)
         if join.kind.startswith("NATURAL"):
-            names = [name for name, _ in source.columns if left.find(name) is not None]
+            names = [name for name, _ in source.columns if own.find(name) is not None]
         equal: list[Expr] = []
         binder = self._binder(both, "USING")
         for name in names:
             matches = source.find(name)
             if len(matches) != 1:
                 raise UnknownNameError(f"unknown column name={name}")
-            mine, theirs = left.column(name), matches[0]
+            mine, theirs = own.column(name), matches[0]
             equal.append(binder.equal(mine, theirs))
             merged[name.lower()] = _merged(kind, mine, theirs)
         if not equal:

@@ -47,8 +47,9 @@ class StageScope:
             return list(self._source(qualifier).columns)
         if not self.sources:
             raise UnknownNameError("SELECT * needs a FROM")
-        merged = [(self._written(name), expr) for name, expr in self.merged.items()]
         columns = [column for source in self.sources for column in source.columns]
+        names = {name.lower(): name for name, _ in reversed(columns)}
+        merged = [(names[name], expr) for name, expr in self.merged.items() if name in names]  # no virtual column
         return [*merged, *((name, column) for name, column in columns if name.lower() not in self.merged)]
 
     def column(self, name: str, qualifier: str = "") -> Expr:
@@ -99,9 +100,6 @@ class StageScope:
             if qualifier.lower() in source.qualifiers:
                 return source
         raise UnknownNameError(f"unknown relation name={qualifier}")
-
-    def _written(self, lowered: str) -> str:
-        return next(name for source in self.sources for name, _ in source.columns if name.lower() == lowered)
 
     def _names(self) -> Iterator[str]:
         for source in self.sources:

@@ -31,7 +31,8 @@ _VALUES: Final = {"firstvalue": "first_value", "lastvalue": "last_value"}
 _SHIFTS: Final = frozenset({"lag", "lead"})
 OVER: Final = frozenset({"count", "sum", "min", "max", "avg", "minstring", "maxstring", "booland", "boolor"})
 """Canonical keys of the aggregates that may be computed OVER a window."""
-_CLAUSES_WITHOUT_WINDOWS: Final = frozenset({"WHERE", "GROUP BY", "HAVING", "ON", "USING", "FILTER", "OVER"})
+_AGGREGATES_WITHOUT_WINDOWS: Final = frozenset({"HAVING", "OVER"})
+"""Clauses that may use aggregates, but no windows. A clause without aggregates has no windows either."""
 
 
 class Statements(Protocol):
@@ -66,7 +67,7 @@ class Slots:
 
     def window(self, binder: Binder, node: syntax.Window) -> Expr:
         """Bind a function OVER a window; equal windows share a slot."""
-        if binder.place in _CLAUSES_WITHOUT_WINDOWS:
+        if not binder.allows_aggregates or binder.place in _AGGREGATES_WITHOUT_WINDOWS:
             raise SqlValidationError(f"{binder.place} cannot use a window function")
         definition = self._definition(node.definition)
         called, condition, ignores_nulls = node.call, None, False

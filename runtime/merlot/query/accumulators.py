@@ -145,7 +145,11 @@ class StateAccumulator:
         self._states_of = states_of
         self._state = aggregation.function.start(aggregation.call, num_groups)
         self._holding = Holding(aggregation.function, self._state, num_groups)
-        self.grow = self._state.grow
+
+    def grow(self, num_groups: int) -> None:
+        """Make room for `num_groups` groups."""
+        self._holding.begin()
+        self._state.grow(num_groups)
 
     @property
     def rows_by_group(self) -> NDArray[np.int64] | None:

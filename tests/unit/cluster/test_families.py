@@ -147,6 +147,15 @@ def test_a_window_that_holds_some_parts_of_a_day_does_not_stand_for_the_others(t
     assert names(table) == ["day~1of2", "day~2of2"]
 
 
+def test_a_request_that_names_segments_twice_is_refused_and_names_three_of_them(table: SqliteMetastore) -> None:
+    records = parts(day_rows(12), 3)
+    with pytest.raises(InvalidInputError, match=r"twice in one request segments=\['day~2of4'\]"):
+        push(table, [*records, records[1]])
+    with pytest.raises(InvalidInputError, match=r"segments=\['day~1of4', 'day~2of4', 'day~3of4'\]"):
+        push(table, [*records, *reversed(records)])
+    assert names(table) == []
+
+
 def test_some_of_the_parts_do_not_take_the_place_of_a_day(table: SqliteMetastore) -> None:
     push(table, parts(day_rows(12), 12))
     first, second = parts(day_rows(12), 6)

@@ -207,6 +207,25 @@ def test_what_the_stream_has_lost_is_recorded(store: SqliteMetastore) -> None:
     assert lost_ranges(load(store, TABLE)) == {0: ((110, 180),)}
 
 
+@pytest.mark.parametrize(
+    ("next_offset", "lost"),
+    [(None, {0: ((110, 180),)}), (200, {0: ((110, 200),)}), (150, {0: ((110, 150),)}), (50, {})],
+)
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_segment_without_rows_hands_on_what_the_stream_has_lost(
+    store: SqliteMetastore, next_offset: int | None, lost: dict[int, object], is_paused: bool
+) -> None:
+    begin(store, 100)
+    ask(store, AskedEnd.PAUSE if is_paused else AskedEnd.FORCE)
+    propose_end(store, TABLE, end_of(opened(store), 110, next_offset=180))
+    commit_segment(store, TABLE, sealed(opened(store), 110))
+    assert lost_ranges(load(store, TABLE)) == {0: ((110, 180),)}
+    ask(store, **({} if next_offset is None else {"p0": next_offset}))
+    if not is_paused:
+        seal(store, 180)
+    assert lost_ranges(load(store, TABLE)) == lost
+
+
 def test_a_pause_keeps_the_place_and_a_resume_goes_on_there(store: SqliteMetastore) -> None:
     begin(store, 0, 0)
     ask(store, AskedEnd.PAUSE)

@@ -33,7 +33,8 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.controller.placement.assignment import Servers
 from merlot.controller.placement.moves import Situation
 from merlot.controller.realtime.following import follow_stream
-from merlot.metastore.protocol import Metastore
+from merlot.errors import ConflictError
+from merlot.metastore.protocol import Check, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 
@@ -238,3 +239,16 @@ def test_rows_of_the_stream_are_loaded_up_to_what_it_has_when_somebody_says_so(t
     )
     assert world.run(world.store)
     assert {one.start_offset for one in open_segments(world.view).values()} == {STREAM_END}
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+def test_a_controller_that_no_longer_leads_changes_no_backfill(tmp_path: Path, has_record: bool) -> None:
+    store = SqliteMetastore(tmp_path / "meta.db")
+    store.create("/leader", b"")
+    store.put("/leader", b"another", 0)
+    first = begun(None, "first", 1, offsets=None)
+    if has_record:
+        backfills.change_backfill(store, TABLE, lambda _: first)
+    with pytest.raises(ConflictError):
+        backfills.change_backfill(store, TABLE, lambda _: begun(None, "again", 2, offsets=None), Check("/leader", 0))
+    assert backfills.find_backfill(store, TABLE) == (first if has_record else None)

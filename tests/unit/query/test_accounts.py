@@ -13,9 +13,11 @@ from merlot.codes import QueryErrorCode
 from merlot.functions import search
 from merlot.functions.evaluate import evaluate
 from merlot.functions.source import ValueSource
+from merlot.query.accumulators import StateAccumulator
+from merlot.query.aggregation import aggregation
 from merlot.query.workers import Workers
-from merlot.tree.nodes import Call, Column, Literal
-from merlot.tree.types import INT, STRING
+from merlot.tree.nodes import Aggregate, Call, Column, Literal
+from merlot.tree.types import INT, LONG, STRING
 from merlot.values.types import TypeName
 from merlot.vectors import account
 from merlot.vectors.account import MemoryShortError, Total, Working
@@ -199,3 +201,14 @@ def test_edits_between_two_long_texts_stop_when_their_query_is_to_stop():
     with Working(total=_total(), check=check), pytest.raises(LimitExceededError, match="it is late"):
         evaluate(distance, texts)
     assert len(calls) == 5
+
+
+def test_room_for_more_stored_states_is_asked_for_in_the_name_of_their_aggregate():
+    counts, sums = (
+        StateAccumulator(aggregation(Aggregate(name, args, LONG), nulls=False), 1, lambda doc_ids: [])
+        for name, args in (("count", ()), ("sum", (Column("a", LONG),)))
+    )
+    with Working(10 * MB, total=_total()):
+        for accumulator, name in ((counts, "COUNT"), (sums, "SUM"), (counts, "COUNT")):
+            accumulator.grow(100)
+            assert account.current().function == name

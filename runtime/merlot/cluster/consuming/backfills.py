@@ -14,7 +14,7 @@ from merlot.cluster.consuming.pinned import pin
 from merlot.cluster.consuming.recovery import without_expiry
 from merlot.errors import ConflictError, InvalidInputError, NotFoundError
 from merlot.ids import TableName
-from merlot.metastore.protocol import Check, Metastore, Op, Put
+from merlot.metastore.protocol import Check, Create, Metastore, Op, Put
 from merlot.spec.table import TableSpec
 from merlot.spec.upserting import UpsertSpec
 
@@ -54,11 +54,8 @@ def change_backfill(
 
 
 def _write(metastore: Metastore, path: str, version: int | None, data: bytes, fence: Check | None) -> None:
-    if version is None:
-        metastore.create(path, data)
-        return
     ops: list[Op] = [] if fence is None else [fence]
-    metastore.multi([*ops, Put(path, data, version)])
+    metastore.multi([*ops, Create(path, data) if version is None else Put(path, data, version)])
 
 
 def begun(

@@ -168,7 +168,7 @@ def commit(view: TableView, sealed: SealedSegment) -> list[Mutation]:
             f"segment was sealed to another end segment={record.name} status={record.status} agreed={agreed} "
             f"got={(sealed.start_offset, sealed.end_offset)}"
         )
-    following = _following(view.table, record, sealed.now_ms)
+    following = _following(view.table, record, sealed.now_ms, has_rows=sealed.file is not None)
     moved = Assign({following.name: view.servers_of(record.name)})
     if sealed.file is None:
         return [RemoveSegments((record.key,), even_open=True), PutSegments((following,), {following.name: None}), moved]
@@ -287,7 +287,7 @@ def _done(record: StreamSegmentRecord, sealed: SealedSegment, file: SegmentRecor
     return record.model_copy(update=update)
 
 
-def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> StreamSegmentRecord:
+def _following(table: TableName, record: StreamSegmentRecord, now_ms: int, *, has_rows: bool) -> StreamSegmentRecord:
     start = _next_start(record)
     assert record.end_offset is not None
     return StreamSegmentRecord(
@@ -295,7 +295,7 @@ def _following(table: TableName, record: StreamSegmentRecord, now_ms: int) -> St
         start_offset=start,
         **_pinned(record.next_pinned or record.pinned),
         status=_status(record.asked_end is AskedEnd.PAUSE),
-        lost_from=record.end_offset if start > record.end_offset else None,
+        lost_from=_lost_from(None if has_rows else record.lost_from, record.end_offset, start),
     )
 
 
@@ -312,7 +312,7 @@ def _restarted(
         start_offset=start,
         **_pinned(pinned),
         status=record.status,
-        lost_from=record.start_offset if start > record.start_offset else record.lost_from,
+        lost_from=_lost_from(record.lost_from, record.start_offset, start),
     )
     return [
         RemoveSegments((record.key,), even_open=True),
@@ -346,6 +346,14 @@ def _next_start(record: StreamSegmentRecord) -> int:
     if record.next_offset is not None:
         return record.next_offset
     return record.start_offset if record.end_offset is None else record.end_offset
+
+
+def _lost_from(lost_before: int | None, end: int, start: int) -> int | None:
+    """Return the first lost offset before a segment that starts at `start`; None if no offset is lost.
+
+    `lost_before`: first lost offset of the segment that ends at `end`, if that segment leaves no record of its own."""
+    first = end if lost_before is None else lost_before
+    return first if start > first else None
 
 
 def _status(paused: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -326,9 +327,9 @@ def _recovered(record: SegmentRecord, now_ms: int) -> SegmentRecord:
 
 
 def _check_records(request: PublishRequest) -> None:
-    names = [record.name for record in request.records]
-    if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})[:3]
+    counts = Counter(record.name for record in request.records)
+    if len(counts) != len(request.records):
+        twice = sorted(name for name, count in counts.items() if count > 1)[:3]
         raise InvalidInputError(f"segments are published twice in one request segments={twice}")
     for record in request.records:
         if not _is_file_name(record.name):

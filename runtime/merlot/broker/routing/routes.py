@@ -120,8 +120,7 @@ class RoutingInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSnapshot:
-    """The routes of a table at one moment. `turns` are equivalent: each covers once all `segments` that have replicas
-    and rows that queries see."""
+    """The routes of a table at one moment. Each of the `turns` covers all `segments` with replicas and visible rows."""
 
     table: TableName
     epoch: int
@@ -131,8 +130,7 @@ class RoutingSnapshot:
     absent: tuple[InstanceId, ...]
     """Servers that should hold the unavailable segments, by assignment or by report."""
     total_docs: int
-    """Docs of the routed segments that have rows which queries see, without docs of `consuming_ranges`: their servers
-    report them."""
+    """Docs of the routed segments with visible rows, without `consuming_ranges`: their servers report them."""
     records: Mapping[str, SegmentRecord] = field(repr=False)
     """Segments of the table, as far as this broker follows the lineage; routes may lag behind."""
     pending: frozenset[str] = frozenset()
@@ -453,8 +451,7 @@ class _Facts:
     num_stamped: Mapping[int, int]
     """For a broker that just started: number of segments by time of publication."""
     asked_from: Mapping[int, int]
-    """Sequence number of the first segment that was asked for as `name@0`, by partition; the key covers all later
-    segments."""
+    """By partition, sequence of the first segment that was asked for as `name@0`, which covers all later ones."""
     now_ms: int
     is_first: bool  # this broker just started
 

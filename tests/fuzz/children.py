@@ -1,4 +1,6 @@
-"""Cases in a child of bounded memory, each within a second of CPU: what ends a process, or holds it, is found there."""
+"""Cases in a child of bounded memory, each within three seconds of CPU: what ends or holds a process is found there.
+
+Most cases take milliseconds. A machine whose cores are shared takes several times as long as an idle one."""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from typing import Any
 from merlot.kernels import compile_time
 
 MEMORY_BYTES = 512 << 20
-CPU_S = 1.0
+CPU_S = 3.0
 KILL_S = 30
 """CPU of a case that does not end by itself: the child is ended by a signal. Kernels may be compiled meanwhile."""
 
@@ -41,7 +43,7 @@ class Watch:
 
     @contextmanager
     def case(self, name: object) -> Iterator[None]:
-        """Note a case that takes more than a second of CPU, and end the process at one that does not end."""
+        """Note a case that takes more than CPU_S, and end the process at one that does not end."""
         started, compiled = _cpu_s(), compile_time.seconds()
         resource.setrlimit(resource.RLIMIT_CPU, (int(started) + 1 + KILL_S, resource.RLIM_INFINITY))
         yield

@@ -64,24 +64,23 @@ class Manifests(Generic[RecordT]):
     def readable(self, metastore: Metastore) -> tuple[Mapping[str, RecordT], Set[str]]:
         """Return the records by name, and the names of the records that cannot be read. These manifests exist: treat
         none of them as deleted."""
-        names = self.names(metastore)
-        nodes = zip(names, metastore.get_many([self.path(name) for name in names]), strict=True)
         records: dict[str, RecordT] = {}
         unreadable: set[str] = set()
-        for name, node in nodes:
+        for name, node in self._nodes(metastore):
             try:
-                if node is not None:
-                    records[name] = self.read(name, node)
+                records[name] = self.read(name, node)
             except CorruptionError:
                 unreadable.add(name)
         return records, unreadable
 
     def versions(self, metastore: Metastore) -> Mapping[str, tuple[RecordT, int]]:
         """Return all records, by name, with the versions of their nodes, for a Check."""
-        names = metastore.children(self.root)
+        return {name: (self.read(name, node), node.version) for name, node in self._nodes(metastore)}
+
+    def _nodes(self, metastore: Metastore) -> list[tuple[str, Node]]:
+        names = self.names(metastore)
         nodes = metastore.get_many([self.path(name) for name in names])
-        present = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
-        return {name: (self.read(name, node), node.version) for name, node in present}
+        return [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
 
     def read(self, name: str, node: Node) -> RecordT:
         """Return the record in a node; raise CorruptionError if it cannot be read."""

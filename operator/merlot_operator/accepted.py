@@ -45,7 +45,7 @@ def with_accepted_specs(tables: Iterable[Object]) -> list[Object]:
 
 @lru_cache(MAX_PARSED)
 def _parsed(text: str) -> Mapping[str, Any] | None:
-    """Return the spec; None if the text is none."""
+    """Return the spec; None if the text is no JSON object."""
     try:
         spec = json.loads(text)
     except (ValueError, RecursionError):

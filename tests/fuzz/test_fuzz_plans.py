@@ -1,4 +1,4 @@
-"""Whatever tree a server is sent as a plan, it answers or refuses it: no bug, three seconds of CPU, 512 MiB at most.
+"""A server answers or refuses any tree that it is sent as a plan: without a bug, in 3 s of CPU and 512 MiB at most.
 
 Plans are those of every `.slt` file, spoiled as JSON: other types, other functions, other constants, grafts of one
 another, calls within calls. A child with bounded memory does with each what a server does with a request.

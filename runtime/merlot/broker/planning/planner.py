@@ -1,9 +1,9 @@
 """Plan SQL text, and cache plans by text: parsing costs more than the rest of the broker.
 
-Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for the spec
-it was made for; when the manifest changes, or the table is deleted and made anew, the next query is planned again. The
-planner is used on the event loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are planned in
-`threads`.
+Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one spec
+of its table. After a change of the manifest, or if the table is deleted and created again, the next query is planned
+again. The planner is used on the event loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are
+planned in `threads`.
 """
 
 from __future__ import annotations

@@ -35,8 +35,7 @@ def change_backfill(
     """Write `change(record)` unless it is None or the same record, and return the record that is stored then. `change`
     is pure.
 
-    With a fence, raise ConflictError or NotFoundError if the fence is lost or the record has changed meanwhile. The
-    fence does not guard the creation of the first record."""
+    With a fence, raise ConflictError or NotFoundError if the fence is lost or the record has changed meanwhile."""
     path = paths.backfill(table)
     while True:
         node = metastore.get(path)

@@ -28,6 +28,8 @@ _ROOT = Path(__file__).parent.parent
 _CPU = CpuClock()
 _TOGETHER = ("tests/spark", "tests/kube", "tests/faults", "tests/sql", "tests/fuzz")
 """Folders whose tests share processes (a Spark session, an API server, a cluster, nodes): one worker runs each."""
+_MOST_REASON = 12_000
+"""Most characters of a failure's report that are printed at once."""
 _MEMORY = Path("/dev/shm")
 _ROOM_BYTES = 4 << 30
 
@@ -107,9 +109,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Name a test at once that fails: a run takes minutes to its end."""
+    """Say at once which test fails, and why: a run takes minutes to its end, and may be stopped before."""
     if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
-        print(f"\nFAILED {report.nodeid} ({report.when})", flush=True)
+        print(f"\nFAILED {report.nodeid} ({report.when})\n{report.longreprtext[:_MOST_REASON]}", flush=True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from client import RETRIED, Client, Sums
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 STOP = Path("/tmp/stop")
@@ -36,6 +36,8 @@ class Produced:
         self.sent = [0] * num_partitions
         self.acked_at = [array("d") for _ in range(num_partitions)]
         self.failed: list[str] = []
+        self.refused = ""
+        """Why the producer last took no row. A broker that has just started does not know its topics yet, for example."""
         self.back_at = 0.0
         """When Kafka last came back."""
         self._last = time.monotonic()
@@ -78,7 +80,8 @@ def produce(properties: dict[str, str], topic: str, rate: int, produced: Produce
             row = {"part": partition, "seq": produced.sent[partition], "word": f"w{number % 1000}"}
             try:
                 producer.produce(topic, json.dumps(row), partition=partition, on_delivery=produced.acknowledged)
-            except BufferError:
+            except (BufferError, KafkaException) as error:
+                produced.refused = str(error)
                 break
             produced.sent[partition] += 1
             number += 1
@@ -159,6 +162,7 @@ class Watcher:
             "acked": sum(produced.counts()),
             "visible": sum(self.seen),
             "lost": produced.failed[:3],
+            "refused": produced.refused,
             "gap_s": round(self.gap_s, 2),
             "raw_gap_s": round(self.raw_gap_s, 2),
             "rows_back": self.rows_back,

@@ -60,7 +60,7 @@ class BrokerConfig:
 
 
 class _Closable(Protocol):
-    async def close(self) -> None: ...
+    async def close(self, grace_s: float) -> None: ...
 
 
 class BrokerRole:
@@ -128,8 +128,8 @@ class BrokerRole:
         return port
 
     async def stop(self) -> None:
-        """Unregister, wait `drain_s` at most for the queries that run now, then close. Queries that arrive meanwhile
-        are answered if they end before the listener closes. Another call changes nothing."""
+        """Unregister, wait for the queries that run now, accept no more, wait for those that came meanwhile, and close.
+        Both waits together take `drain_s` at most. Another call changes nothing."""
         if self._unready == "draining":
             return
         self._unready = "draining"
@@ -137,15 +137,25 @@ class BrokerRole:
             await asyncio.to_thread(self._registration.close)
         if self._echo is not None:
             await self._echo.stop()
-        if self._running:
-            await asyncio.wait(self._running, timeout=self._config.drain_s)
-        if self._listener is not None:
-            await self._listener.close()
-        if self._rpc is not None:
-            await self._rpc.close()
+        await self._drain()
         self._queries.close()
         await self._directory.stop()
         await self._channels.close()
+
+    async def _drain(self) -> None:
+        """Close the ports once the running queries have ended, or `drain_s` is over."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + self._config.drain_s
+        if self._running:
+            await asyncio.wait(self._running, timeout=self._config.drain_s)
+        if self._listener is not None:
+            self._listener.finish()
+        if self._rpc is not None:
+            await self._rpc.close(ends_at - loop.time())
+        if self._running:
+            await asyncio.wait(self._running, timeout=max(0.0, ends_at - loop.time()))
+        if self._listener is not None:
+            await self._listener.close()
 
     @property
     def broker_id(self) -> str:

@@ -306,7 +306,7 @@ class ControllerLoop:
         )
         if spec.ingestion.stream is not None:
             table.watch_stream()
-            table.watch_upsert(None if spec.upsert is None else spec.upsert.config_ref)
+            table.upsert_watch.follow(None if spec.upsert is None else spec.upsert.config_ref)
             draining = cluster.drains.keys() & servers.live | servers.leaving
             table.view, table.is_backfilled = follow_stream(
                 self._metastore, table.view, situation, self._clock, self._lease.fence, draining

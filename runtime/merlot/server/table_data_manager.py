@@ -25,7 +25,7 @@ from merlot.cluster import paths
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader, ReportWriter
 from merlot.cluster.manifests.tables import get_table, spec_of
-from merlot.cluster.manifests.upserts import Upserting, upserting_of
+from merlot.cluster.manifests.upserts import Upserting, UpsertWatch, upserting_of
 from merlot.cluster.records import Role, SegmentRecord
 from merlot.cluster.segments.editions import partitioning_of
 from merlot.cluster.segments.view import TableView, load
@@ -95,6 +95,7 @@ class TableDataManager:
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._state: ServedTableState | None = None
+        self._upsert_watch = UpsertWatch(deps.metastore, self.wake)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
         self._loads = LoadQueue(deps.loads, deps.load_threads, deps.clock, self._have_come_in.call, deps.tuning.loads)
@@ -202,6 +203,7 @@ class TableDataManager:
                 await self._stream.stop()
             if self._batches is not None:
                 await self._batches.stop()
+            self._upsert_watch.follow(None)
             for watch in watches:
                 watch.cancel()
 
@@ -283,7 +285,7 @@ class TableDataManager:
         moments = [moment for moment in (actions.wake_at,) if moment is not None]
         tuning = self._deps.tuning.tables
         moments += [now + tuning.recheck_s] if desired.irreplaceable else []
-        moments += [now + tuning.look_s] if self._loads.keys or state.upserting.waits_for else []
+        moments += [now + tuning.look_s] if self._loads.keys else []
         return min(moments, default=None)
 
     def _to_load(self, state: ServedTableState) -> Mapping[str, SegmentRecord]:
@@ -552,6 +554,7 @@ class TableDataManager:
         spec = before.spec if before is not None and is_same else spec_of(record).spec
         upserting = Upserting()
         if partitioning_of(spec) is not None:
+            self._upsert_watch.follow(None if spec.upsert is None else spec.upsert.config_ref)
             upserting = upserting_of(self._deps.metastore, spec)
         if before is not None and is_same and before.view is view and before.upserting == upserting:
             return before

@@ -45,8 +45,7 @@ class TableTuning:
     linger_s: float = 1.0
     """Time for which a segment that has left the report is still served: brokers that chose before ask within it."""
     look_s: float = 1.0
-    """Time between two passes while segments come in, for segments whose time for a retry has come; also while the
-    settings of an upsert table of batches wait for something."""
+    """Time between two passes while segments come in, for segments whose time for a retry has come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import ClientResponse, ClientSession
+from aiohttp import ClientConnectionError, ClientResponse, ClientSession
 from jsonschema import Draft202012Validator
 from tests.described_answers import DescribedAnswers
 
 from merlot.broker.http.answers import ANSWER
+from merlot.broker.http.listener import GRACE_S
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster.instances import liveness, reports
 from merlot.cluster.manifests import tables
@@ -95,7 +96,7 @@ async def server() -> FaultyServer:
 async def client(tmp_path: Path, server: FaultyServer) -> AsyncIterator[Client]:
     store = SqliteMetastore(tmp_path / "meta.db")
     await asyncio.to_thread(prepare, store)
-    role = BrokerRole(store, BrokerConfig(http_port=0, drain_s=2), lambda record: LocalChannel(server.handle))
+    role = BrokerRole(store, BrokerConfig(http_port=0, drain_s=10), lambda record: LocalChannel(server.handle))
     port = await role.start()
     async with ClientSession() as session:
         yield Client(role, port, session, store)
@@ -356,6 +357,31 @@ async def test_stopping_waits_for_running_queries(client: Client, server: Faulty
         assert (response.status, await response.text()) == (503, "draining")
     server.may_answer.set()
     assert await query == [245]
+    await stopping
+
+
+@pytest.mark.parametrize("path", ["/query/sql", "/query/sql?plain=false"])
+async def test_queries_that_arrive_while_the_broker_stops_are_waited_for_as_well(
+    client: Client, server: FaultyServer, path: str
+) -> None:
+    server.response = ServerResponse(error=(245, "x"))
+    server.may_answer.clear()
+    first = asyncio.create_task(client.codes("SELECT COUNT(*) FROM flights"))
+    await server.arrived.wait()
+    stopping = asyncio.create_task(client.role._drain())
+    server.arrived.clear()
+    body = {"sql": "SELECT MAX(delay) FROM flights"}
+    second = asyncio.create_task(client.session.post(client.url + path, json=body))
+    await server.arrived.wait()
+    [sql] = [key for key, text in client.role.running.items() if "COUNT" in text]
+    assert client.role.cancel(sql)
+    assert await first == [503]
+    await asyncio.wait([stopping, second], timeout=GRACE_S + 0.2, return_when=asyncio.FIRST_COMPLETED)
+    with pytest.raises(ClientConnectionError):
+        await client.post("SELECT 1")
+    server.may_answer.set()
+    async with await second as response:
+        assert (await response.json())["exceptions"][0]["errorCode"] == 245
     await stopping
 
 

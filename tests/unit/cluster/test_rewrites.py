@@ -11,7 +11,7 @@ from tests.unit.cluster.stream_table import NOW_MS, TABLE, begin, end_of, file_o
 from merlot.cluster.consuming import checkpoints, transactions
 from merlot.cluster.consuming.checkpoints import StoredCheckpoint, needed, write_checkpoint
 from merlot.cluster.consuming.commits import commit_segment, propose_end
-from merlot.cluster.consuming.partitions import chains
+from merlot.cluster.consuming.partitions import chains, lost_ranges
 from merlot.cluster.consuming.transactions import STAYING, MovedSnapshot, Rewritten
 from merlot.cluster.records import CheckpointRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import PreconditionError, PutSegments
@@ -137,3 +137,30 @@ def test_without_a_time_to_live_no_checkpoint_is_asked_for(store: SqliteMetastor
     swap(store, Rewritten(key=plain.key, file=plain.file, now_ms=NOW_MS))
     assert line(store)[0].crc == 77
     assert needed(line(store)) is None
+
+
+@pytest.mark.parametrize("upsert", ['{"mode":"FULL"}', EXPIRING])
+def test_what_the_stream_had_lost_before_a_segment_stays_known_when_the_segment_is_removed(
+    store: SqliteMetastore, upsert: str
+) -> None:
+    put(store, upsert=upsert)
+    lossy = line(store)[0].model_copy(update={"lost_from": -4})
+    mutate(store, TABLE, lambda _: [PutSegments((lossy,), {lossy.name: lossy.crc})])
+    take_checkpoint(store, 1, "a")
+    swap(store, rewritten(store, docs=0))
+    records = line(store)
+    assert lost_ranges(load(store, TABLE)) == {0: ((-4, 0),)}
+    assert sorted(records) == [1, 2, 3]
+    assert needed(records) == (1 if upsert == EXPIRING else None)
+
+
+@pytest.mark.parametrize("update", [{"lost_from": 8}, {"start_offset": -9}])
+def test_a_segment_that_has_lost_offsets_or_was_read_again_keeps_its_start(
+    store: SqliteMetastore, update: dict[str, object]
+) -> None:
+    put(store, upsert='{"mode":"FULL"}')
+    lossy = line(store)[0].model_copy(update={"lost_from": -4})
+    after = line(store)[1].model_copy(update=update)
+    mutate(store, TABLE, lambda _: [PutSegments((lossy, after), {lossy.name: lossy.crc, after.name: after.crc})])
+    swap(store, rewritten(store, docs=0))
+    assert line(store)[1] == after

@@ -44,7 +44,7 @@ def test_the_watch_on_settings_of_upserts_follows_the_reference(store: SqliteMet
         return len(wakes) > before
 
     for watched in ("a", "b", None, "b", "a"):
-        follower.watch_upsert(watched)
+        follower.upsert_watch.follow(watched)
         assert [wakes_by(name) for name in ("a", "b")] == [watched == "a", watched == "b"]
     follower.close()
     assert not wakes_by("a")

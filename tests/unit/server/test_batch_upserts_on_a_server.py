@@ -170,6 +170,25 @@ async def test_a_server_that_waits_for_an_upsert_config_is_ready(bench: TableDat
     await until(lambda: bench.report().loaded == edition(first))
 
 
+async def test_a_server_learns_of_a_change_of_the_upsert_config_alone(bench: TableDataBench) -> None:
+    """The first change is also noted in the record of the table, which the server watches; the second one is not."""
+    put(bench, "{configRef: latest}")
+    config = manifest.load(CONFIG.replace("FULL", "FULL, comparisonColumns: [version]"))[0]
+    assert isinstance(config, UpsertConfig)
+    put_upsert(bench.metastore, config)
+    started = await bench.start_manager()
+
+    def put_label(team: str) -> None:
+        metadata = config.metadata.model_copy(update={"labels": {"team": team}})
+        put_upsert(bench.metastore, config.model_copy(update={"metadata": metadata}))
+
+    put_label("a")
+    started.wake()
+    await until(lambda: started.state is not None and started.state.upserting.revision == 2)
+    put_label("b")
+    await until(lambda: started.state is not None and started.state.upserting.revision == 3)
+
+
 async def test_a_restart_reports_nothing_before_it_knows_which_docs_are_valid(
     bench: TableDataBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

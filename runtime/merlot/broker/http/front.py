@@ -139,11 +139,15 @@ class Front:
     def __call__(self) -> asyncio.Protocol:
         return _Connection(self)
 
-    async def close(self, timeout_s: float) -> None:
-        """End idle connections at once, the others once they have their answer or `timeout_s` is over."""
+    def finish(self) -> None:
+        """End idle connections at once, the others once they have their answer."""
         self.limiter.close()
         for connection in list(self.connections):
             connection.finish()
+
+    async def close(self, timeout_s: float) -> None:
+        """End idle connections at once, the others once they have their answer or `timeout_s` is over."""
+        self.finish()
         running = [connection.task for connection in self.connections if connection.task is not None]
         if running:
             await asyncio.wait(running, timeout=timeout_s)

@@ -56,10 +56,18 @@ class Listener:
         front = await self._start()
         self._server = await asyncio.get_running_loop().create_server(front, sock=listener, backlog=BACKLOG)
 
-    async def close(self) -> None:
-        """Accept no more connections, and end the open ones."""
+    def finish(self) -> None:
+        """Accept no more connections and no more requests; requests under way go on."""
         if self._server is not None:
             self._server.close()
+        if self._front is not None:
+            self._front.finish()
+        if self._runner.server is not None:
+            self._runner.server.pre_shutdown()
+
+    async def close(self) -> None:
+        """Accept no more connections, and end the open ones."""
+        self.finish()
         if self._front is not None:
             await self._front.close(GRACE_S)
         await self._runner.cleanup()

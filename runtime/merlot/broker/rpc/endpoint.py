@@ -75,10 +75,10 @@ class RpcListener:
         await self._server.start()
         return bound
 
-    async def close(self) -> None:
-        """Accept no more calls; running calls get a moment to end."""
+    async def close(self, grace_s: float) -> None:
+        """Accept no more calls; running calls get `grace_s` to end, or a moment if that is longer."""
         if self._server is not None:
-            await self._server.stop(GRACE_S)
+            await self._server.stop(max(GRACE_S, grace_s))
 
     async def _submit(self, message: bytes, context: Any) -> None:
         """Write the messages of one answer. A client that hangs up cancels its query.

@@ -18,9 +18,9 @@ from merlot.cluster.consuming import recovery
 from merlot.cluster.consuming.checkpoints import DECIDED_UNTIL, is_kept, newest
 from merlot.cluster.consuming.merged import names_under_way
 from merlot.cluster.consuming.names import StreamSegmentName
-from merlot.cluster.consuming.partitions import chains, last_segments, open_segments, stream_segment
+from merlot.cluster.consuming.partitions import chains, last_segments, open_segments, segment_after, stream_segment
 from merlot.cluster.consuming.pinned import decides_by_age, pinned_upsert
-from merlot.cluster.records import AskedEnd, CheckpointRecord, ConsumingStatus, SegmentRecord, StreamSegmentRecord
+from merlot.cluster.records import AskedEnd, ConsumingStatus, SegmentRecord, StreamSegmentRecord
 from merlot.cluster.segments.mutations import Assign, Mutation, PreconditionError, PutSegments, RemoveSegments
 from merlot.cluster.segments.remnants import OF_FILE
 from merlot.cluster.segments.view import TableView
@@ -195,9 +195,9 @@ def rewrite(view: TableView, rewritten: Rewritten) -> list[Mutation]:
         raise PreconditionError(f"no checkpoint tells how rows of the partition were decided segment={key}")
     if end is not None and (rewritten.snapshot is None or record.snapshot_url != rewritten.snapshot.old):
         return []
-    marked = [] if end is None or end.checkpoint is None else _needed(end, end.checkpoint)
     if file is None:
-        return [RemoveSegments((key,)), *marked]
+        return [RemoveSegments((key,)), *_handed_on(chain, record, end)]
+    marked = [] if end is None else _put(end, end.model_copy(update=_needed(end)))
     update: dict[str, object] = {name: getattr(file, name) for name in OF_FILE}
     marks = {COMPACTED: str(rewritten.now_ms), STAYING: str(rewritten.num_staying)}
     update |= {"snapshot_url": "", "snapshot_time_ms": -1}  # they are of the old file's docs
@@ -360,8 +360,29 @@ def _status(paused: bool) -> str:
     return (ConsumingStatus.PAUSED if paused else ConsumingStatus.CONSUMING).value
 
 
-def _needed(end: StreamSegmentRecord, checkpoint: CheckpointRecord) -> list[Mutation]:
-    return _put(end, end.model_copy(update={"checkpoint": checkpoint.model_copy(update={"is_needed": True})}))
+def _needed(end: StreamSegmentRecord) -> dict[str, object]:
+    """Return the changes of the segment whose checkpoint decides about removed rows from now on."""
+    checkpoint = end.checkpoint
+    return {} if checkpoint is None else {"checkpoint": checkpoint.model_copy(update={"is_needed": True})}
+
+
+def _handed_on(
+    chain: Mapping[int, StreamSegmentRecord], record: StreamSegmentRecord, end: StreamSegmentRecord | None
+) -> list[Mutation]:
+    """Change the segments that stay when a segment is removed. The next segment takes over what the stream had lost
+    before the removed one, and begins where that began, unless the stream had lost something in between as well."""
+    updates = {} if end is None else {end.sequence: _needed(end)}
+    after = segment_after(chain, record.sequence)
+    if record.lost_from is not None and after is not None and _can_take_over(after, record):
+        taken = {"lost_from": record.lost_from, "start_offset": record.start_offset}
+        updates[after.sequence] = {**updates.get(after.sequence, {}), **taken}
+    changed = ((chain[sequence], update) for sequence, update in updates.items())
+    return [put for old, update in changed for put in _put(old, old.model_copy(update=update))]
+
+
+def _can_take_over(after: StreamSegmentRecord, record: StreamSegmentRecord) -> bool:
+    """Return True if the segment is sealed, lost nothing, and was read on from the other one's offsets."""
+    return not after.is_open and after.lost_from is None and after.start_offset >= record.start_offset
 
 
 def _put(old: StreamSegmentRecord, new: StreamSegmentRecord) -> list[Mutation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from merlot.clock import Clock, SystemClock
@@ -10,7 +11,7 @@ from merlot.cluster import paths
 from merlot.cluster.manifests.store import TABLES, ApplyOutcome, ApplyResult, Manifests
 from merlot.cluster.records import ManifestRecord, TableRecord
 from merlot.errors import ConflictError, NotFoundError
-from merlot.metastore.protocol import Metastore
+from merlot.metastore.protocol import Metastore, Watch
 from merlot.spec.manifest import dump, from_stored
 from merlot.spec.manifest.upsert_checks import against_table
 from merlot.spec.table import TableSpec
@@ -119,6 +120,25 @@ def upserting_of(metastore: Metastore, table: TableSpec) -> Upserting:
     if problems:
         return Upserting(waits_for="; ".join(map(str, problems)), revision=revision)
     return Upserting(spec, revision=revision, backfill=backfill)
+
+
+class UpsertWatch:
+    """Watch on the UpsertConfig that a table names. Used by one thread at a time."""
+
+    def __init__(self, metastore: Metastore, wake: Callable[[], None]) -> None:
+        self._metastore = metastore
+        self._wake = wake
+        self._name: str | None = None
+        self._watch: Watch | None = None
+
+    def follow(self, name: str | None) -> None:
+        """Wake when the UpsertConfig of this name is created, changed or deleted; None: the table names none."""
+        if name == self._name:
+            return
+        if self._watch is not None:
+            self._watch.cancel()
+        self._name = name
+        self._watch = None if name is None else self._metastore.watch(paths.upsert_config(name), self._wake)
 
 
 def noting(metastore: Metastore, record: TableRecord) -> TableRecord:

@@ -15,7 +15,6 @@ from merlot.cluster.records import RebalanceRecord
 from merlot.cluster.segments.view import TableView
 from merlot.controller.placement import together
 from merlot.controller.placement.assignment import Servers, assign
-from merlot.controller.placement.reconcile import in_time
 from merlot.ids import InstanceId, TableName
 from merlot.pinot.cluster_json import Json
 
@@ -69,11 +68,11 @@ class RebalanceProgress:
 def plan(view: TableView, servers: Servers, replication: int, *, is_strict: bool = False) -> RebalancePlan:
     """Return the fewest moves that give every segment its replicas and every server its share. If `is_strict`,
     partitions move as a whole."""
-    committed = [name for name, segment in view.segments.items() if not segment.is_open]
-    grouped = together.targets(view, servers, replication) if is_strict else {}
-    single = [name for name in committed if name not in grouped]
-    target = assign(in_time(view, single), view.assignment, servers, replication)
-    target |= {name: grouped[name] for name in committed if name in grouped and grouped[name] != view.servers_of(name)}
+    partitions, single = together.split(view, is_strict=is_strict)
+    target = assign(single, view.assignment, servers, replication)
+    for name, wanted in together.targets(view, partitions, servers, replication).items():
+        if not view.segments[name].is_open and wanted != view.servers_of(name):
+            target[name] = wanted
     settled = {**view.assignment, **target}
     moves = [Move(name, view.segments[name].size_bytes, view.servers_of(name), target[name]) for name in sorted(target)]
     everyone = {*servers.live, *_counts(view.assignment), *_counts(settled)}

@@ -8,7 +8,7 @@ segment yet can lose it at once, so the first server of a starting cluster need 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 
 from merlot.cluster.segments.transaction import Assign, Mutation, RemoveSegments
 from merlot.cluster.segments.view import TableView
@@ -41,21 +41,15 @@ def is_moving(view: TableView, replication: int, leaving: Set[InstanceId] = froz
     return any(len(servers) > replication or not leaving.isdisjoint(servers) for servers in view.assignment.values())
 
 
-def in_time(view: TableView, names: Iterable[str]) -> list[str]:
-    """Return the names in the order of the segments' start times. Queries read neighbours together, and this order
-    spreads neighbours over the servers."""
-    return sorted(names, key=lambda name: _order_key(view, name))
-
-
 def _assignment(view: TableView, removed: Set[str], situation: Situation) -> dict[str, tuple[InstanceId, ...]]:
     """Return the servers of each committed segment whose servers change, by name."""
-    committed = {name for name, segment in view.segments.items() if not segment.is_open} - removed
-    changes: dict[str, tuple[InstanceId, ...]] = {}
-    if situation.spec.is_strict:
-        grouped = together.assignment(view, situation)
-        changes = {name: servers for name, servers in grouped.changes.items() if name in committed}
-        committed -= grouped.names
-    names = in_time(view, committed)
+    partitions, single = together.split(view, is_strict=situation.spec.is_strict)
+    grouped = together.assignment(view, partitions, situation)
+    staying = view.segments.keys() - removed
+    changes = {
+        name: servers for name, servers in grouped.items() if name in staying and not view.segments[name].is_open
+    }
+    names = [name for name in single if name in staying]
     target = assign(names, view.assignment, situation.servers, situation.spec.replication, balance=situation.balance)
     for name, wanted in target.items():
         current = view.servers_of(name)
@@ -63,8 +57,3 @@ def _assignment(view: TableView, removed: Set[str], situation: Situation) -> dic
         if stepped != current:
             changes[name] = stepped
     return changes
-
-
-def _order_key(view: TableView, name: str) -> tuple[int, str]:
-    start_time_ms = view.segments[name].start_time_ms
-    return (start_time_ms if start_time_ms is not None else -1, name)

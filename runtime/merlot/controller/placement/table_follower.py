@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from merlot.cluster import paths
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.manifests.tables import spec_of
+from merlot.cluster.manifests.upserts import UpsertWatch
 from merlot.cluster.records import TableRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Metastore, Watch
+from merlot.metastore.protocol import Metastore
 from merlot.spec.table import TableSpec
 
 
@@ -25,8 +26,7 @@ class TableFollower:
         self._spec: tuple[tuple[int, int], TableSpec] | None = None
         self._reader: ReportReader | None = None
         self._watches_stream = False
-        self._watched_upsert: str | None = None
-        self._upsert_watch: Watch | None = None
+        self.upsert_watch = UpsertWatch(metastore, wake)
         self.is_backfilled = False
         """True if the table is looked at all the time: there is no watch on what servers report about a backfill."""
         self._watches = [
@@ -40,15 +40,6 @@ class TableFollower:
             self._watches_stream = True
             for path in (paths.stream(self.name), paths.stream_control(self.name), paths.backfill(self.name)):
                 self._watches.append(self._metastore.watch(path, self._wake))
-
-    def watch_upsert(self, name: str | None) -> None:
-        """Also wake when the UpsertConfig that the table names is created or changed; None: it names none."""
-        if name == self._watched_upsert:
-            return
-        if self._upsert_watch is not None:
-            self._upsert_watch.cancel()
-        self._watched_upsert = name
-        self._upsert_watch = None if name is None else self._metastore.watch(paths.upsert_config(name), self._wake)
 
     @property
     def has_stream(self) -> bool:
@@ -91,5 +82,5 @@ class TableFollower:
         """Stop watching."""
         for watch in self._watches:
             watch.cancel()
-        self.watch_upsert(None)
+        self.upsert_watch.follow(None)
         self.follow_reports(is_moving=False)

@@ -140,7 +140,8 @@ def _place(view: TableView, situation: StreamSituation) -> list[Mutation]:
 def _place_together(view: TableView, situation: StreamSituation) -> list[Mutation]:
     """Place open segments of partitions that one server answers for together with their sealed ones."""
     opened = {record.name: record for record in open_segments(view).values()}
-    changes = together.assignment(view, situation.table).changes
+    partitions, _ = together.split(view, is_strict=True)
+    changes = together.assignment(view, partitions, situation.table)
     moving = {name: servers for name, servers in changes.items() if name in opened}
     waiting = {name for name, wanted in moving.items() if _reads_long(view, opened[name], wanted, situation)}
     commits = _commit_now(view, [opened[name] for name in waiting], situation)

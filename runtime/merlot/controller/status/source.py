@@ -195,8 +195,7 @@ class _TableSource:
         if facts.spec.ingestion.stream is not None:
             self._read_stream(facts, cluster, progress, live, now_ms)
         if facts.spec.upsert is not None:
-            keys = self._read_upserts(facts, progress, live, now_ms)
-            self._upsert = self._upsert if keys == self._upsert else keys
+            self._upsert = self._read_upserts(facts, progress, live, now_ms)
 
     def _read_stream(
         self,
@@ -218,8 +217,7 @@ class _TableSource:
             ),
         )
         if is_news(self._stream, status) or now_ms - self._stream_at_ms >= LAG_MS:
-            self._stream = self._stream if status == self._stream else status
-            self._stream_at_ms = now_ms
+            self._stream, self._stream_at_ms = status, now_ms
 
     def _read_upserts(
         self, facts: TableFacts, progress: Mapping[InstanceId, ProgressRecord], live: Set[InstanceId], now_ms: int
@@ -260,7 +258,7 @@ class _TableSource:
         if rendered is not None:
             old_facts, old_cluster, status = rendered
             is_same = old_facts is facts and old_cluster is cluster and status["storeProblem"] == problem
-            if is_same and all(status.get(name) is value for name, value in members.items()):
+            if is_same and all(status.get(name) == value for name, value in members.items()):
                 return status
         status = {**table_status(facts, cluster), "storeProblem": problem, **members}
         self._rendered = (facts, cluster, status)

@@ -157,6 +157,7 @@ def test_the_oldest_snapshot_and_the_end_of_a_backfill_are_shown() -> None:
         ({"running": [5]}, r"running\[0\] must be dict"),
         ({"levels": [ROLLUP["levels"][0] | {"progress": 5}]}, r"levels\[0\].progress must be str"),
         ({"levels": [ROLLUP["levels"][0] | {"tasksRunning": "x"}]}, r"levels\[0\].tasksRunning must be int"),
+        ({"nextRunMs": 10**400}, "nextRunMs must be an integer of 64 bits got=1329 bits"),
         ({"history": [ROLLUP["history"][0] | {"windows": [[]]}]}, r"windows\[0\] must be 2 integers got=0"),
     ],
 )

@@ -95,11 +95,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--from-ms",
-        type=int,
+        type=_epoch_ms,
         help="leave out rows whose time is before this; epoch milliseconds, of a UTC midnight if segments are "
         "published without --name-suffix",
     )
-    parser.add_argument("--to-ms", type=int, help="leave out rows whose time is not before this; as --from-ms")
+    parser.add_argument("--to-ms", type=_epoch_ms, help="leave out rows whose time is not before this; as --from-ms")
     parser.add_argument(
         "--name-suffix",
         default="",
@@ -129,6 +129,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
+
+
+def _epoch_ms(text: str) -> int:
+    millis = int(text)
+    if not -(2**63) <= millis < 2**63:
+        raise argparse.ArgumentTypeError(f"no time in epoch milliseconds: {text}")
+    return millis
 
 
 def _run(chosen: argparse.Namespace) -> JobReport:

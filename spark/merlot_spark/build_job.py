@@ -51,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
+    except interrupts.PublishInterrupt:
+        sys.stderr.write(
+            "stopped while publishing: the segments may be published or not, all of them or none; run the job again to "
+            "be sure\n"
+        )
+        return EXIT_FAILED
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
@@ -181,7 +187,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
         return dataclasses.replace(report, seconds={"session": session_seconds, **report.seconds})
     finally:
         if spark is not None:
-            spark.stop()
+            interrupts.stop(spark)
 
 
 def _stretch(chosen: argparse.Namespace) -> RowSelection:

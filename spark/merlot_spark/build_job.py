@@ -51,6 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MerlotError as error:
         _write_report(chosen.report, {"error": str(error)})
         return _fail(error, EXIT_WRONG_INPUT if isinstance(error, InvalidInputError) else EXIT_FAILED)
+    except interrupts.PublishInterrupt:
+        sys.stderr.write(
+            "stopped while publishing: the segments may be published or not, all of them or none; run the job again to "
+            "be sure\n"
+        )
+        return EXIT_FAILED
     except KeyboardInterrupt:
         sys.stderr.write("stopped; nothing was published\n")
         return EXIT_FAILED
@@ -95,11 +101,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--from-ms",
-        type=int,
+        type=_epoch_ms,
         help="leave out rows whose time is before this; epoch milliseconds, of a UTC midnight if segments are "
         "published without --name-suffix",
     )
-    parser.add_argument("--to-ms", type=int, help="leave out rows whose time is not before this; as --from-ms")
+    parser.add_argument("--to-ms", type=_epoch_ms, help="leave out rows whose time is not before this; as --from-ms")
     parser.add_argument(
         "--name-suffix",
         default="",
@@ -129,6 +135,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--report", type=Path, help="file to write the report to, as JSON")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     return parser
+
+
+def _epoch_ms(text: str) -> int:
+    millis = int(text)
+    if not -(2**63) <= millis < 2**63:
+        raise argparse.ArgumentTypeError(f"no time in epoch milliseconds: {text}")
+    return millis
 
 
 def _run(chosen: argparse.Namespace) -> JobReport:
@@ -174,7 +187,7 @@ def _build(table: Table, ingestion: BatchIngestion, deep_store: str, chosen: arg
         return dataclasses.replace(report, seconds={"session": session_seconds, **report.seconds})
     finally:
         if spark is not None:
-            spark.stop()
+            interrupts.stop(spark)
 
 
 def _stretch(chosen: argparse.Namespace) -> RowSelection:

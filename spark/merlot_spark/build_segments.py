@@ -34,6 +34,7 @@ from merlot.store.deepstore import DeepStore
 from merlot_spark import executor, failures, frames, parcels, serving
 from merlot_spark.expressions import without_hoisting
 from merlot_spark.frames import Prepared
+from merlot_spark.interrupts import PublishInterrupt
 from merlot_spark.preparing import PrepareTask, TaskCounts
 from merlot_spark.progress import JobProgress
 from merlot_spark.publish import ControllerClient, PublishOrder
@@ -99,7 +100,8 @@ def build_segments(
     Raise BadRowsError past that share. Raise InvalidInputError for a table that differs from the controller's, for
     expressions that Spark refuses, and for a batch that would remove rows of the table without saying so. Raise
     NotFoundError if the controller has no such table, UnavailableError if executors, deep store or controller fail,
-    ConflictError if a merge of the same segments outlasts `publish_patience_s`."""
+    ConflictError if a merge of the same segments outlasts `publish_patience_s`, PublishInterrupt for a Ctrl-C after
+    which the segments may be published."""
     options = options or JobOptions()
     if options.is_dry_run and controller_url is None:
         raise InvalidInputError("a dry run asks the controller what would change; give --controller")
@@ -154,7 +156,10 @@ def build_segments(
     if options.is_dry_run:
         return _publish(report, order, ControllerClient(controller_url))
     publish = partial(_publish, report, order, ControllerClient(controller_url, waits_s=()))
-    report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    try:
+        report = _repeatedly(publish, partial(_check_files, built, table, deep_store), options.publish_patience_s)
+    except KeyboardInterrupt as error:
+        raise PublishInterrupt from error
     return _waited(report, ControllerClient(controller_url), options)
 
 

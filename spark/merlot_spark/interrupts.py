@@ -9,13 +9,18 @@ from __future__ import annotations
 import logging
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
 
 LOGGERS = (None, "py4j.clientserver", "py4j.java_gateway")
 """Loggers that py4j writes to; None is the root logger, where it logs some errors."""
+
+
+class PublishInterrupt(KeyboardInterrupt):
+    """Ctrl-C while a job publishes: the controller may have got the request, and publishes the segments then."""
 
 
 def is_news(record: logging.LogRecord) -> bool:
@@ -53,3 +58,10 @@ def postponed_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGINT, old_handler)
         if interrupts:
             raise KeyboardInterrupt
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop the session at the end of a job. An interrupt breaks this off and is not raised, so that the job still says
+    what it has done; the JVM ends with the process."""
+    with suppress(KeyboardInterrupt):
+        spark.stop()

@@ -5,7 +5,10 @@ A session that exists already is never replaced. Not thread-safe: one session pe
 
 from __future__ import annotations
 
+import atexit
+import functools
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -71,12 +74,21 @@ def create_session(
         chosen["spark.driver.extraJavaOptions"] = (
             f"-Dlog4j2.configurationFile={_log4j()}{SHORT_JVM if is_short else ''}"
         )
-        chosen["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / f"merlot-warehouse-{os.getuid()}")
+        chosen["spark.sql.warehouse.dir"] = _warehouse()
     chosen |= settings or {}
     builder = SparkSession.builder.master(master).appName("merlot")
     for name, value in chosen.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+@functools.cache
+def _warehouse() -> str:
+    """Make a folder for tables that users of the session create, which is removed at the end of the process. Its name
+    cannot be guessed: a folder of a fixed name might be another user's."""
+    folder = tempfile.mkdtemp(prefix="merlot-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _log4j() -> str:

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,14 @@ from merlot.spec.ingestion import BatchIngestion
 from merlot.spec.table import Table
 from merlot.testing.patience import wait_until
 from merlot_spark import sources
+from merlot_spark.build_job import EXIT_FAILED
 from merlot_spark.build_segments import JobOptions, build_segments
 from merlot_spark.publish import ControllerClient
 from merlot_spark.report import JobReport
 
+INTERRUPTED = (
+    "stopped while publishing: the segments may be published or not, all of them or none; run the job again to be sure"
+)
 START_S = 180.0
 """Spark starts slowly where much else does."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -142,25 +146,46 @@ def test_a_job_that_is_killed_around_its_publishing_has_published_all_or_nothing
     spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path, is_before: bool
 ) -> None:
     source = write_hours(tmp_path / "hours.parquet", *range(60))
-    deep = tmp_path / "deep"
-    (tmp_path / "table.yaml").write_text(MANIFEST)
     gate = Gate(is_before=is_before)
-    with gated(metastore, gate) as url:
-        command = [
-            *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--parallelism", "2"),
-            *("--table", str(tmp_path / "table.yaml"), "--source", str(source), "--format", "parquet"),
-            *("--deep-store", str(deep), "--controller", url, "--report", str(tmp_path / "report.json")),
-        ]
-        job = subprocess.Popen(command, start_new_session=True)
+    with gated(metastore, gate) as url, publishing_job(tmp_path, source, url, gate) as job:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        gate.drop()
+        assert published(controller) == ({} if is_before else DAYS)
+    check_run_again(spark, source, table, tmp_path / "deep", controller)
+
+
+def test_a_job_that_is_interrupted_as_it_publishes_does_not_say_that_nothing_was_published(
+    spark: SparkSession, table: Table, controller: str, metastore: SqliteMetastore, tmp_path: Path
+) -> None:
+    source = write_hours(tmp_path / "hours.parquet", *range(60))
+    gate = Gate(is_before=False)
+    with gated(metastore, gate) as url, publishing_job(tmp_path, source, url, gate) as job:
+        os.killpg(job.pid, signal.SIGINT)
+        _, errors = job.communicate(timeout=START_S)
+        lines = [line for line in errors.splitlines() if " segments built, " not in line]
+        assert (job.returncode, lines) == (EXIT_FAILED, [INTERRUPTED])
+        assert published(controller) == DAYS
+    check_run_again(spark, source, table, tmp_path / "deep", controller)
+
+
+@contextmanager
+def publishing_job(folder: Path, source: Path, url: str, gate: Gate) -> Iterator[subprocess.Popen[str]]:
+    """A job in a process group of its own, whose request to publish waits at the gate."""
+    (folder / "table.yaml").write_text(MANIFEST)
+    command = [
+        *(sys.executable, "-m", "merlot_spark.build_segments", "--short", "--parallelism", "2"),
+        *("--table", str(folder / "table.yaml"), "--source", str(source), "--format", "parquet"),
+        *("--deep-store", str(folder / "deep"), "--controller", url, "--report", str(folder / "report.json")),
+    ]
+    with subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True) as job:
         try:
             wait_until(lambda: gate.num_waiting or job.poll() is not None, START_S)
+            assert gate.num_waiting == 1, job.communicate()[1]
+            yield job
         finally:
-            os.killpg(job.pid, signal.SIGKILL)
-            job.wait()
-            gate.drop()
-        assert gate.num_waiting == 1, "it came so far"
-        assert published(controller) == ({} if is_before else DAYS)
-    check_run_again(spark, source, table, deep, controller)
+            with suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
 
 
 DAYS = {"hours_1970-01-01": 24, "hours_1970-01-02": 24, "hours_1970-01-03": 12}

@@ -18,6 +18,8 @@ TABLE_BYTES = 8_000
 """Size in bytes of a table's entry without its pods."""
 POD_BYTES = 500
 """Size in bytes of a server's or broker's entry in a table: a name and seven members, or a problem."""
+INTEGER_LIMIT = 2**64
+"""Bound of integers: times have 64 bits, and the end of a bucket may lie a little beyond. A float holds all of them."""
 
 
 def max_bytes(num_tables: int, num_pods: int) -> int:
@@ -178,7 +180,10 @@ def check(value: object, shape: Shape, path: str) -> None:
 
 
 def _checked_type(kind: type[Any], value: object, path: str) -> Any:
-    """Return the value; raise ValueError if it is not of this type. A boolean is no integer."""
+    """Return the value; raise ValueError if it is not of this type, or an integer beyond INTEGER_LIMIT. A boolean is
+    no integer."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ValueError(f"{path} must be {kind.__name__} got={type(value).__name__}")
+    if isinstance(value, int) and abs(value) > INTEGER_LIMIT:
+        raise ValueError(f"{path} must be an integer of 64 bits got={value.bit_length()} bits")
     return value

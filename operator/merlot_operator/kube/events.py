@@ -19,6 +19,8 @@ _LOG = logging.getLogger(__name__)
 QUIET_S = 600.0
 """Seconds in which the same event about the same object is not written again."""
 MAX_MESSAGE = 1000
+END_MS = 253_402_300_800_000
+"""Epoch milliseconds of the year 10000, which no timestamp can write."""
 
 
 class Events:
@@ -77,6 +79,12 @@ class Events:
 def timestamp(now_ms: int) -> str:
     """Return an RFC 3339 time to the second, as Kubernetes writes times."""
     return datetime.fromtimestamp(now_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def timestamp_or_none(millis: int | None) -> str | None:
+    """Return the timestamp of a time that a controller reports; None if it is unknown, or not in the years 1970 to
+    9999."""
+    return timestamp(millis) if millis is not None and 0 <= millis < END_MS else None
 
 
 def ms_of(text: str) -> int:

@@ -13,7 +13,7 @@ from merlot.spec.tasks import MergeRollupTask
 from merlot_operator.context import ReconcileContext
 from merlot_operator.controllers.statuses import ClusterStatus
 from merlot_operator.kube import pods as pod_facts
-from merlot_operator.kube.events import timestamp
+from merlot_operator.kube.events import timestamp_or_none
 from merlot_operator.kube.kinds import (
     COMPONENT,
     PODS,
@@ -35,8 +35,6 @@ from merlot_operator.status.table_facts import Refusal
 _LOG = logging.getLogger(__name__)
 
 WAITING_S = 5.0
-END_MS = 253_402_300_800_000
-"""Epoch milliseconds of the year 10000, which no timestamp can write."""
 UP_TO_DATE, FAILING = "UpToDate", "Failing"
 UNKNOWN_TASK = "the controller does not know it yet"
 LEVEL_FIELDS = (
@@ -138,9 +136,9 @@ def rollup_status(body: Object, revision: int | None, cluster: ClusterStatus) ->
         "watermark": now.get("watermark"),
         "delay": now.get("delay"),
         "progress": now.get("progress"),
-        "nextRun": _time(answer.get("nextRunMs")),
+        "nextRun": timestamp_or_none(answer.get("nextRunMs")),
         "running": [_running(task) for task in answer.get("running") or ()],
-        "lastRun": _time(answer.get("lastRunMs")),
+        "lastRun": timestamp_or_none(answer.get("lastRunMs")),
         "lastError": answer.get("lastError"),
         "levels": levels,
         "history": [_run(task) for task in answer.get("history") or ()],
@@ -158,7 +156,11 @@ def _message(name: str, answer: Mapping[str, Any]) -> str:
 
 
 def _level(answer: Mapping[str, Any]) -> Json:
-    level: Json = {"name": answer["name"], "state": answer["state"], "watermark": _time(answer.get("watermarkMs"))}
+    level: Json = {
+        "name": answer["name"],
+        "state": answer["state"],
+        "watermark": timestamp_or_none(answer.get("watermarkMs")),
+    }
     level["delay"] = answer.get("delay")
     level |= {name: answer.get(name) for name in LEVEL_FIELDS}
     return {name: value for name, value in level.items() if value not in (None, "")}
@@ -167,7 +169,7 @@ def _level(answer: Mapping[str, Any]) -> Json:
 def _running(answer: Mapping[str, Any]) -> Json:
     """Return the status entry of a task that a minion works on."""
     task = {name: answer.get(name) for name in ("id", "level", "minion", "phase", "percent")}
-    task["started"] = _time(answer.get("startedMs"))
+    task["started"] = timestamp_or_none(answer.get("startedMs"))
     return {name: value for name, value in task.items() if value not in (None, "")}
 
 
@@ -176,21 +178,17 @@ def _run(answer: Mapping[str, Any]) -> Json:
     windows, started_ms, ended_ms = answer.get("windows") or (), answer.get("startedMs"), answer.get("endedMs")
     run: Json = {"id": answer["id"], "outcome": answer["outcome"], "level": answer.get("level")}
     if windows:
-        run |= {"start": _time(windows[0][0]), "end": _time(windows[-1][1])}
+        run |= {"start": timestamp_or_none(windows[0][0]), "end": timestamp_or_none(windows[-1][1])}
     if started_ms is not None and ended_ms is not None and 0 <= started_ms <= ended_ms:
         run["seconds"] = round((ended_ms - started_ms) / 1000)
     run |= {
-        "finished": _time(ended_ms),
+        "finished": timestamp_or_none(ended_ms),
         "attempts": answer.get("attempts"),
         "error": str(answer.get("error") or "")[:2000],
     }
     for what in ("segments", "rows", "bytes"):
         run |= {f"{what}In": answer.get(f"{what}Before"), f"{what}Out": answer.get(f"{what}After")}
     return {name: value for name, value in run.items() if value not in (None, "")}
-
-
-def _time(millis: int | None) -> str | None:
-    return timestamp(millis) if millis is not None and 0 <= millis < END_MS else None
 
 
 def _ready(

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merlot_operator.kube.events import timestamp
+from merlot_operator.kube.events import timestamp_or_none
 from merlot_operator.status.conditions import Condition, Json, human_size
 from merlot_operator.status.table_problems import compaction_problem, shortage
 
@@ -63,13 +63,12 @@ def upsert_status(facts: UpsertStatusFacts, before: Mapping[str, Any], refused: 
         status["state"] = "Refused" if refused else before.get("state")
     else:
         answers = facts.answers
-        oldest = [answer["snapshots"].get("oldestMs") for answer in answers.values()]
-        times = [millis for millis in oldest if millis is not None]
+        oldest = [timestamp_or_none(answer["snapshots"].get("oldestMs")) for answer in answers.values()]
         status |= {
             "state": "Refused" if refused else _state(facts),
             "keys": sum(answer["keys"] for answer in answers.values()) if answers else None,
             "memory": human_size(sum(answer["memoryBytes"] for answer in answers.values())) if answers else None,
-            "snapshot": timestamp(min(times)) if times else None,
+            "snapshot": min(filter(None, oldest), default=None),
             "perTable": [_table(name, answer) for name, answer in sorted(answers.items())],
         }
     return {name: value for name, value in status.items() if value not in (None, "", [])}
@@ -146,7 +145,8 @@ def _backfill(facts: UpsertStatusFacts) -> Condition:
     where = f"{backfill['name']} of table {name}"
     if backfill["step"] == DONE:
         reason = "Cancelled" if backfill["cancelled"] else "Done"
-        return Condition("BackfillProgressing", False, reason, f"{where} since {timestamp(backfill['sinceMs'])}")
+        since = timestamp_or_none(backfill["sinceMs"])
+        return Condition("BackfillProgressing", False, reason, where if since is None else f"{where} since {since}")
     text = f"{where}: step {backfill['number'] + 1} of {backfill['steps']}, {backfill['step']}"
     message = f"{text}; waits for {backfill['message']}" if backfill["message"] else text
     if backfill["waitsForMemory"]:

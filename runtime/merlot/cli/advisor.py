@@ -300,8 +300,8 @@ class _AdviceRun:
         if chosen:
             after = tuple(map(min, zip(*(choice.tried.times_ms for choice in chosen), strict=True)))
         if len(chosen) > 1 and not is_interrupted:
-            order.say("measuring all changes together")
             try:
+                order.say("measuring all changes together")
                 after = trial.together([choice.tried.candidate for choice in chosen]).times_ms
             except KeyboardInterrupt:
                 is_interrupted = True
@@ -349,16 +349,14 @@ class _AdviceRun:
         """Try each candidate by itself. Return the results so far, and True if the user interrupted."""
         tried: list[Tried] = []
         for number, candidate in enumerate(selected, 1):
-            self._order.say(f"{number} of {len(selected)}: {candidate.label}")
             try:
-                result = trial.run(candidate)
+                self._order.say(f"{number} of {len(selected)}: {candidate.label}")
+                tried.append(trial.run(candidate))
             except MerlotError as error:
                 self._rejected.append(Rejected(candidate.label, f"cannot be built: {error}"))
-                continue
             except KeyboardInterrupt:
                 self._order.warn(f"stopped: {plural(len(tried), 'change')} of {len(selected)} tried")
                 return tried, True
-            tried.append(result)
         return tried, False
 
     def _shown(self, base: Measured, after: Sequence[float]) -> list[Answered]:

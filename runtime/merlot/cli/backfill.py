@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ _SUFFIXES = {
     ".json": BatchFormat.JSON,
     ".jsonl": BatchFormat.JSON,
 }
+_MILLIS = re.compile(r"-?[0-9]{5,18}")
+"""Epoch milliseconds: fewer digits are a year, and more do not fit into 64 bits."""
 
 
 def backfill(
@@ -144,10 +147,10 @@ def _source(table: Table, uri: str | None, given: BatchFormat | None, name: str 
 
 
 def _millis(option: str, text: str) -> int:
-    if text.lstrip("-").isdecimal() and len(text) > 4:
+    if _MILLIS.fullmatch(text):
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat("" if text.isdecimal() else text)  # it would read 19 digits as a date
     except ValueError:
         raise UsageError(f"{option} is no time: {text!r}; write one like 2013-07-04 or 2013-07-04T12:00:00") from None
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -93,6 +93,12 @@ def test_no_node_is_one_line_with_the_next_step(arguments: list[str], capsys: Ca
     assert captured.err == (f"error: cannot reach merlot at {url}: start one with `merlot serve`, or pass --url\n")
 
 
+@pytest.mark.parametrize("text", ["--12345", "2013", "1" * 19, "-" + "1" * 5000, "10000-01-01", "tomorrow"])
+def test_no_time_is_wrong_usage(text: str, capsys: Captured) -> None:
+    assert run(["backfill", "flights", "--from=0001-01-01", f"--to={text}", "--source=x.csv"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: --to is no time: '{text}'; write one like 2013-07-04")
+
+
 @pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:y", "http://x:99999", "http://[::1"])
 def test_wrong_url_is_wrong_usage(url: str, capsys: Captured) -> None:
     assert run(["get", "tables", "--url", url]) == 2

@@ -6,8 +6,9 @@ import signal
 
 import pytest
 from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
 
-from merlot_spark.interrupts import is_news, postponed_interrupt
+from merlot_spark.interrupts import is_news, postponed_interrupt, stop
 
 
 def interrupted(times: int, steps: list[str]) -> None:
@@ -51,3 +52,17 @@ def test_an_interrupt_comes_also_if_the_block_fails() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         fail()
+
+
+class SlowSession(SparkSession):
+    """Has somebody press Ctrl-C while it stops."""
+
+    def __init__(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_an_interrupt_as_the_session_stops_takes_no_report_from_the_job() -> None:
+    stop(SlowSession())

@@ -68,6 +68,15 @@ def test_what_cannot_be_published_is_not_built(
     assert (found, message in error) == (code, True), error
 
 
+@pytest.mark.parametrize("option", ["--from-ms", "--to-ms"])
+def test_a_time_of_more_than_64_bits_is_wrong_usage(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        build_job.main([*SOURCE, option, str(2**63)])
+    assert end.value.code == build_job.EXIT_WRONG_INPUT
+    assert f"argument {option}: no time in epoch milliseconds: {2**63}" in capsys.readouterr().err
+    assert build_job._parser().parse_args([option, str(2**63 - 1)])
+
+
 def test_a_job_that_needs_no_manifest_takes_table_and_deep_store_from_the_controller(
     controller: str, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -19,7 +19,9 @@ from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer
 from merlot_operator.controllers.status_answer import parse
 from merlot_operator.controllers.statuses import ClusterStatus, ClusterStatuses, _changes
+from merlot_operator.kube.events import END_MS
 from merlot_operator.reconcilers.rollups import rollup_conditions, rollup_status
+from merlot_operator.status.upserts import UpsertStatusFacts, upsert_conditions, upsert_status
 
 ROLLUP: dict[str, Any] = {
     "state": "Running",
@@ -40,8 +42,43 @@ ROLLUP: dict[str, Any] = {
     "running": [{"id": "2", "level": "daily", "minion": "m", "phase": "MERGE", "percent": None, "startedMs": 5}],
     "history": [{"id": "1", "outcome": "Completed", "windows": [[1, 2]], "startedMs": 1, "endedMs": 5}],
 }
+UPSERT: dict[str, Any] = {
+    "revision": 1,
+    "replicas": 2,
+    "inForce": 2,
+    "waitsFor": "",
+    "behind": [],
+    "ttl": "none",
+    "keys": 7,
+    "valid": 7,
+    "invalid": 2,
+    "expired": 0,
+    "memoryBytes": 700,
+    "short": [],
+    "worst": {"partition": 1, "memoryBytes": 500},
+    "snapshots": {"wanted": True, "oldestMs": 5_000, "missing": 0, "error": None},
+    "backfill": {
+        "name": "july",
+        "step": "DONE",
+        "number": 3,
+        "steps": 4,
+        "sinceMs": 5_000,
+        "message": "",
+        "cancelled": False,
+        "waitsForMemory": False,
+    },
+    "compaction": {
+        "rewritten": 1,
+        "removed": 1,
+        "merged": None,
+        "rowsRemoved": 2,
+        "failing": 0,
+        "suspended": False,
+        "error": "",
+    },
+}
 GOOD: dict[str, Any] = {
-    "tables": {"flights": table_word(servers={"Server_1": server_word()})},
+    "tables": {"flights": table_word(servers={"Server_1": server_word()}, upsert=UPSERT)},
     "rollups": {"flights": ROLLUP},
     "tasks": {"queued": 1, "by": {"anything": "else"}},
 }
@@ -74,13 +111,42 @@ def test_an_answer_with_anything_else_in_it_is_taken_or_refused_by_its_path(path
         for name in cluster.rollups:
             rollup_conditions(name, True, None, None, cluster)
             rollup_status(_rollup(name), 1, cluster)
-        for table in cluster.tables.values():
+        for name, table in cluster.tables.items():
+            if (upsert := table.get("upsert")) is not None:
+                _upsert_status({name: upsert})
             assert type(table["segments"]) is int
             assert {type(server["live"]) for server in table["servers"].values()} <= {bool}
 
 
 def _rollup(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"table": "flights"}}
+
+
+def _upsert_status(answers: Mapping[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Return the messages of the conditions, and the status."""
+    facts = UpsertStatusFacts(tables=sorted(answers), answers=answers, revision=1, problem=None)
+    return [condition.message for condition in upsert_conditions(facts)], upsert_status(facts, {}, refused=False)
+
+
+@pytest.mark.parametrize("millis", [-1, END_MS, 2**63 - 1, -(2**63)])
+def test_a_time_that_no_timestamp_can_write_takes_nothing_but_itself_from_a_status(millis: int) -> None:
+    strange = UPSERT | {
+        "snapshots": UPSERT["snapshots"] | {"oldestMs": millis},
+        "backfill": UPSERT["backfill"] | {"sinceMs": millis},
+    }
+    messages, status = _upsert_status({"flights": strange})
+    assert "july of table flights" in messages
+    assert "snapshot" not in status
+    _, status = _upsert_status({"flights": strange, "trips": UPSERT})
+    assert (status["snapshot"], status["keys"]) == ("1970-01-01T00:00:05Z", 14)
+
+
+def test_the_oldest_snapshot_and_the_end_of_a_backfill_are_shown() -> None:
+    later = UPSERT | {"snapshots": UPSERT["snapshots"] | {"oldestMs": END_MS - 1}, "backfill": None}
+    messages, status = _upsert_status({"flights": later, "trips": UPSERT})
+    assert "july of table trips since 1970-01-01T00:00:05Z" in messages
+    assert status["snapshot"] == "1970-01-01T00:00:05Z"
+    assert _upsert_status({"flights": later})[1]["snapshot"] == "9999-12-31T23:59:59Z"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +157,7 @@ def _rollup(name: str) -> dict[str, Any]:
         ({"running": [5]}, r"running\[0\] must be dict"),
         ({"levels": [ROLLUP["levels"][0] | {"progress": 5}]}, r"levels\[0\].progress must be str"),
         ({"levels": [ROLLUP["levels"][0] | {"tasksRunning": "x"}]}, r"levels\[0\].tasksRunning must be int"),
+        ({"nextRunMs": 10**400}, "nextRunMs must be an integer of 64 bits got=1329 bits"),
         ({"history": [ROLLUP["history"][0] | {"windows": [[]]}]}, r"windows\[0\] must be 2 integers got=0"),
     ],
 )

@@ -14,7 +14,8 @@ from merlot.spec.indexing import IndexingSpec, PartitioningSpec
 def observed_partitions(
     segment: ImmutableSegment, partitioning: PartitioningSpec
 ) -> tuple[dict[str, PartitionInfo], dict[str, str]]:
-    """Return the one partition of each partition column that has one, and the reason for each column that has not."""
+    """Return the partition of each partition column whose values all belong to one partition. For each other column
+    return the reason why it has none."""
     partitions, wrong = {}, {}
     for name, function in partitioning.columns.items():
         column = segment.column(name)
@@ -32,8 +33,8 @@ def observed_partitions(
 
 
 def small_blooms(segment: ImmutableSegment, indexing: IndexingSpec) -> dict[str, str]:
-    """Return Bloom filters for the segment's record, as text: those that are small, of columns for which the table asks
-    for one."""
+    """Return Bloom filters as text, for the segment's record. Columns for which the table asks for no filter are left
+    out, and so are filters of more than `bloom.MAX_RECORD_BYTES`."""
     texts = {}
     for name in indexing.bloom:
         column, fpp = segment.column(name), indexing.bloom_fpp_of(name)

@@ -1,7 +1,7 @@
 """A segment of which only some docs are rows of the table, as readers of an upsert table get it.
 
-Columns, bounds and docs are the segment's own. Code that iterates over docs asks for `valid_docs`, as with every
-segment. There is no other way to the segment, so no reader can forget them. Any thread.
+Columns, bounds and docs are the segment's own, invalid docs included. Code that iterates over docs has to ask for
+`valid_docs`, as with every segment. Any thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from merlot.segment.reader import Instants, RowReader, Segment, ValidDocs
 
 
 class SegmentView:
-    """A segment and those of its docs that are valid; a `segment.reader.Segment`."""
+    """A segment and its valid docs; a `segment.reader.Segment`."""
 
     def __init__(self, segment: Segment, valid_docs: ValidDocs) -> None:
         self._segment = segment
@@ -24,7 +24,7 @@ class SegmentView:
 
     @property
     def instants(self) -> Instants:
-        """Time of its creation, and the first and last time of its rows, invalid docs included."""
+        """Creation time of the segment, and the first and last time of its rows, invalid docs included."""
         return self._segment.instants
 
     def column(self, name: str) -> RowReader | None:

@@ -1,4 +1,4 @@
-"""Read chosen docs of a column as Arrow rows, as a builder takes them, at the cost of these docs alone."""
+"""Read chosen docs of a column as Arrow rows, as a builder takes them, without converting the other docs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Columns of a segment as a table's schema declares them today, for readers of rows in queries and in merges.
 
 A column that the segment lacks holds the schema's default value for every doc, and is null. A column whose type was
-widened since is cast as it is read. Both look like columns of the segment.
+widened after the segment was built is cast as it is read. Both look like columns of the segment.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from merlot.vectors.errors import UnsupportedQueryError
 
 
 def column_under(segment: Segment, field: FieldSpec) -> RowReader:
-    """Return a column of the schema in a segment. Raises UnsupportedQueryError if the stored column cannot be read as
-    such."""
+    """Return a column of a segment as `field` declares it. Raises UnsupportedQueryError if the stored column cannot be
+    read as that type."""
     stored = segment.column(field.name)
     if stored is None:
         return ConstantColumn(field.type, field.default_value, segment.num_docs, field.multi_value, is_null=True)

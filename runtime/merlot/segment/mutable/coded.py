@@ -1,7 +1,7 @@
-"""Values with a dictionary in the order of their first occurrence, for as long as it pays.
+"""Values with a dictionary in the order of their first occurrence. They become plain values once it does not pay.
 
-The table that finds a value's dict id is the writer's alone. Readers take a number of entries, as they take a number of
-values; the entries before it do not change.
+The table that finds a value's dict id is the writer's alone. A reader takes the first entries of the dictionary, as it
+takes the first values; these entries do not change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from merlot.values.types import TypeName
 from merlot.vectors.groups import GroupTable
 
 FIRST_LOOK: Final = 1 << 18
-"""Number of values after which a dictionary is first compared with plain values; the next comparisons follow when it
-has doubled. Of 100,000 evenly distributed texts nearly all are new at first: 4,096 values say nothing about a
-million."""
+"""Number of values after which a dictionary is first compared with plain values; the comparison is repeated when the
+number has doubled. If 100,000 texts are evenly distributed, nearly all are new at first: 4,096 values say nothing about
+a million."""
 MOST_MEMORY: Final = 1.5
 """Multiple of the memory of plain values that a dictionary and its ids may take, because GROUP BY, DISTINCT and
 predicates are ten times faster by dict id."""
@@ -56,7 +56,7 @@ class ValueEntries(Protocol):
         ...
 
     def dictionary(self, count: int) -> ValueDictionary:
-        """Return a dictionary of the first entries."""
+        """Return a dictionary of the first `count` entries."""
         ...
 
 
@@ -73,7 +73,7 @@ class NumberEntries:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the numbers and of the table that finds them, which is a quarter to a half full."""
+        """Memory of the numbers, and of the table that finds them, estimated as 24 bytes per number."""
         return (self._numbers.dtype.itemsize + 24) * len(self)
 
     def has_room_for(self, values: Array | pa.Array) -> bool:
@@ -143,7 +143,7 @@ class TextEntries:
         return UnorderedDictionary(arrow_values(self._type, offsets, self._data.view(int(offsets[count]))))
 
     def _make_room(self, length: int) -> None:
-        """Make room for one more entry of some length."""
+        """Make room for one more entry of `length` bytes."""
         count = len(self)
         self._data.reserve(self._filled, length)
         if 2 * count >= len(self._slots):
@@ -167,7 +167,8 @@ class CodedValues:
     """Values as dict ids, and their dictionary."""
 
     def __init__(self, type_: TypeName, *, is_wanted: bool = False) -> None:
-        """is_wanted: keep the dictionary, whatever memory it takes."""
+        """is_wanted: keep the dictionary even if plain values take less memory. Texts that outgrow 32-bit offsets
+        become plain all the same."""
         self._type = type_
         self._entries: ValueEntries = NumberEntries(type_) if is_fixed_width(type_) else TextEntries(type_)
         self._coded = _Coded(GrowingArray(np.uint8), 0)

@@ -1,4 +1,4 @@
-"""One column of a consuming segment: what its writer adds to, and what readers of a number of rows see."""
+"""One column of a consuming segment: all rows, to which its writer appends, and the prefix that a reader sees."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ class ConsumingColumn:
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Whole numbers between which every value lies, if known."""
+        """Whole numbers between which every value lies; None if not known."""
         return self._values.bounds
 
     def append(self, doc: int, column: StoredColumn) -> None:
-        """Write rows from doc `doc` on. Rows that are already there, from a batch that was not counted, are
-        overwritten."""
+        """Write rows from doc `doc` on. Rows that a failed append has left there are overwritten.
+
+        Raises InvalidInputError if the column would have 2**32 values."""
         position = doc
         if self._starts is not None:
             assert column.offsets is not None
@@ -72,8 +73,8 @@ class ConsumingColumn:
 
 
 def _values_of(field: FieldSpec, encoding: Encoding) -> GrowingValues:
-    """Return the container of a column's values. Texts, and whole numbers that are dimensions, begin with a
-    dictionary."""
+    """Return the container of a column's values. Texts, and whole numbers that are dimensions, begin with a dictionary
+    unless the table stores them raw."""
     is_fixed = is_fixed_width(field.type)
     if encoding is Encoding.RAW or (is_fixed and not (field.type in _IDS and field.role is FieldRole.DIMENSION)):
         return Numbers(field.type) if is_fixed else Texts(field.type)

@@ -35,7 +35,7 @@ class _Extent(NamedTuple):
 
 
 class ConsumingSegment:
-    """Rows of a segment so far."""
+    """Rows of a consuming segment so far."""
 
     def __init__(self, request: BuildRequest, start_offset: int) -> None:
         self.request = request
@@ -63,8 +63,8 @@ class ConsumingSegment:
 
     @property
     def newest_ms(self) -> int:
-        """Time of the newest message, or when it was read if the stream does not say; 0 if there is none, or if it is
-        not known."""
+        """Time of the newest message in milliseconds, or the time at which it was read if the stream has no times; 0
+        without messages, or if not known."""
         return self._extent.newest_ms
 
     @property
@@ -121,8 +121,9 @@ class ConsumingSegment:
 
     def seal(self, folder: Path, num_docs: int, creation: CreationFacts | None = None) -> BuiltSegment:
         """Write the first `num_docs` rows as a batch would: equal rows make the same file, whoever seals them
-        and however they arrived. Any thread: readers and the writer go on meanwhile. Sealing takes as much memory
-        as one column. Raise what `build_segment` raises."""
+        and however they arrived. A star-tree that cannot be made of the rows is left out. Any thread: readers and the
+        writer go on meanwhile. Sealing takes as much memory as one column and the columns of star-trees. Raise what
+        `build_segment` raises."""
         request = replace(self.request, creation=creation or self.request.creation, leaves_out_large_trees=True)
         return build_segment(request, PrefixRows(self._columns, num_docs), folder)
 
@@ -162,6 +163,6 @@ class ConsumingSnapshot:
         return None if column is None else column.prefix(self.num_docs)
 
     def bounds(self, name: str) -> tuple[int, int] | None:
-        """Return whole numbers between which every value of the column lies, if known."""
+        """Return whole numbers between which every value of the column lies; None if not known."""
         column = self._segment.column(name)
         return None if column is None else column.bounds

@@ -18,9 +18,9 @@ MAPPED_BYTES: Final = 1 << 18
 class GrowingArray:
     """Elements by position. What was put stays where `view` finds it, until something else is put in its place.
 
-    When there is no room left, the elements move to an array of twice the room. Views of the old array keep it alive
-    and stay right. Room that was never written to takes no memory, because the kernel gives pages when they are first
-    written."""
+    When there is no room left, the elements move to an array of at least twice the room. Views of the old array keep it
+    alive and stay right. Room that was never written to takes no memory, because the kernel gives pages when they are
+    first written."""
 
     __slots__ = ("_array",)
 
@@ -52,8 +52,9 @@ class GrowingArray:
 
 
 def _room_for(count: int, dtype: np.dtype[Any]) -> Array:
-    """Return an array without content. A large one is a mapping of its own: its pages are taken as they are written to,
-    and given back with the last view of it. The allocator would keep the pages of every array that was outgrown."""
+    """Return an array without content. A large array is a mapping of its own: its pages are allocated as they are
+    written to, and freed with the last view of it. The allocator would keep the pages of every array that was
+    outgrown."""
     num_bytes = count * dtype.itemsize
     if num_bytes < MAPPED_BYTES:
         return np.empty(count, dtype)
@@ -77,9 +78,9 @@ class GrowingBits:
         self._words[first : first + len(words)] = words
 
     def words(self, count: int) -> NDArray[np.uint64] | None:
-        """Return a copy of the first bits, followed by 0; None if none of them is set.
+        """Return the words of the first `count` bits, with 0 behind them; None if none of them is set.
 
-        It is not a view, because the last word holds bits of later positions, which change."""
+        The words are a copy, because the last word of a view would hold bits of later positions, which change."""
         words = self._words[: (count + 63) >> 6].copy()
         if count & 63 and len(words):
             words[-1] &= (np.uint64(1) << np.uint64(count & 63)) - np.uint64(1)

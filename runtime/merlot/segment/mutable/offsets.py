@@ -1,4 +1,4 @@
-"""Offsets in the stream of a segment's rows, stored as runs of consecutive offsets, which most are."""
+"""Offsets in the stream of a segment's rows, stored as runs, because most offsets are consecutive."""
 
 from __future__ import annotations
 

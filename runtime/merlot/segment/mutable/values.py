@@ -1,6 +1,6 @@
 """Values of a column while they arrive: numbers in an array, texts as Arrow lays them out.
 
-The writer appends after a number of values; a reader takes the first ones. Bounds hold for every prefix.
+The writer appends at a position; a reader takes a prefix, the first values. Bounds hold for every prefix.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from merlot.segment.mutable.growing_arrays import GrowingArray
 from merlot.values.types import TypeName
 
 MAX_SMALL_BYTES = 1 << 31
-"""Size up to which text has offsets of 32 bits."""
+"""Size from which the texts of a column need 64-bit offsets."""
 
 
 class ValuePrefix(Protocol):
@@ -38,7 +38,7 @@ class GrowingValues(Protocol):
 
     @property
     def bounds(self) -> tuple[int, int] | None:
-        """Whole numbers between which all values lie, if known."""
+        """Whole numbers between which all values lie; None if not known."""
         ...
 
     def append(self, position: int, values: Array | pa.Array) -> GrowingValues:

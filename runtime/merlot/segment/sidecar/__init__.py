@@ -1,5 +1,5 @@
-"""Sidecars: files beside a segment's file, with indexes and star-trees that its table was given after it was built.
+"""Sidecars: files beside a segment's file, with indexes, derived columns and star-trees that the segment lacks.
 
-`plan` lists what a segment lacks of what its table asks for, `build` writes the file, `sidecar` reads it. FORMAT.md §8.
-The segment's file stays as it is. A damaged or incomplete sidecar is treated as absent.
+A table may ask for them after the segment was built. `plan` lists them, `build` writes the file, `sidecar` reads it.
+FORMAT.md §8. The segment's file stays as it is. A damaged or incomplete sidecar is treated as absent.
 """

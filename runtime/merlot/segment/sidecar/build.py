@@ -1,4 +1,4 @@
-"""Build a sidecar: what the plan asks for, made of the segment's columns as they are stored.
+"""Build a sidecar: the parts that its plan lists, made of the segment's columns as they are stored.
 
 The file is written under a temporary name and renamed once it is complete, as a segment's is. A build that is killed at
 any step leaves nothing that a reader would open.
@@ -182,7 +182,8 @@ class _SidecarBuild:
         )
 
     def _planned_indexing(self) -> IndexingSpec:
-        """Return the table's settings with the plan's indexes alone, and with a dictionary for every recoded column."""
+        """Return settings with the plan's indexes, the table's Bloom filter rates and a dictionary for every recoded
+        column, and nothing else."""
         kinds = {kind: tuple(index.column for index in self._plan.indexes if index.kind == kind) for kind in INDEXES}
         encodings = dict.fromkeys(self._plan.recoded, "DICTIONARY")
         return IndexingSpec.model_validate({**kinds, "encodings": encodings, "bloom_fpp": self._indexing.bloom_fpp})

@@ -1,4 +1,4 @@
-"""Plan what a segment lacks of what its table asks for. Pure: the footer and the table's spec in, a plan out."""
+"""Plan a sidecar: everything that a table asks for and a segment lacks. Pure: footer and table's spec in, plan out."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ NOTHING: Final = SidecarPlan()
 
 
 def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
-    """Return what the segment lacks.
+    """Return the plan of everything that the segment lacks.
 
     A column that the segment does not have gets nothing, because it has one value for all docs. A tree of such a column
     is left out."""
@@ -106,8 +106,8 @@ def plan_of(segment: SegmentMetadata, indexing: IndexingSpec) -> SidecarPlan:
 
 
 def _automatic(segment: SegmentMetadata, indexing: IndexingSpec) -> StarTreeSpec | None:
-    """Return the widest tree of columns that have a dictionary in the segment's own file; None if no automatic tree is
-    wanted, or if its builder has chosen one or found none worth its documents."""
+    """Return the widest tree over dimensions that have a dictionary in the segment's own file. Return None if the table
+    asks for no automatic tree, if the segment's builder has decided already, or if no tree is possible."""
     is_decided = segment.lacks_automatic_tree or any(tree.is_automatic for tree in segment.star_trees)
     if indexing.star_tree is not StarTreeChoice.AUTO or is_decided:
         return None

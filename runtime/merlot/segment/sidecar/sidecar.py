@@ -1,4 +1,7 @@
-"""Open and read sidecars. Any damage is found when a sidecar is opened; queries then do without it."""
+"""Open and read sidecars. Opening checks the footer, and with `verify` all content.
+
+Damage of the content is otherwise found when the damaged part is first read.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +53,9 @@ class Sidecar:
     def open(cls, path: Path, segment: SegmentMetadata, *, verify: bool = False) -> Sidecar:
         """Map and check a sidecar; with `verify`, check every byte and all that readers trust for memory access.
 
-        Raises CorruptionError if the file is damaged, or is of another segment, version or configuration than its
-        name says; NotFoundError or UnavailableError if it cannot be read."""
+        Raises CorruptionError if the file is damaged, belongs to another segment or version of it than `segment`, or
+        was made for another configuration than its name says. Raises NotFoundError or UnavailableError if it cannot be
+        read."""
         file = MappedFile(path)
         identity, content = _parsed(file)
         is_of_segment = (identity.name, identity.segment_crc) == (segment.name, segment.crc)

@@ -1,4 +1,4 @@
-"""Check that a star-tree is that of its segment's rows: build it again and compare, array by array."""
+"""Check that a star-tree agrees with its segment's rows: build it again and compare, array by array."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_
 
 
 def spec_of(tree: StarTree) -> StarTreeSpec | None:
-    """Return what the tree was built from, with the functions that this version knows; None if it knows none of them.
+    """Return the spec of a tree, with the functions that this version knows; None if it knows none of them.
 
     Raises CorruptionError if no table could ask for such a tree."""
     functions = sorted(function for function in tree.functions if _is_known(function, tree.type_of(function)))

@@ -1,9 +1,10 @@
 """Choose the star-tree of `starTree: auto` from a segment's columns. Equal rows give equal trees.
 
-Dimensions are single-value columns, metrics excluded, with a dictionary of at most `MOST_VALUES` values. Those of most
-values come first and times last, as in Pinot's default tree. The tree stores COUNT and the SUM of every metric. While
-it would have more documents than a tenth of the segment's rows, or than `MOST_DOCUMENTS`, the dimension of most values
-is left out, so columns that are nearly a key go first.
+Dimensions are single-value columns, metrics excluded, with a dictionary of at most `MOST_VALUES` values. Dimensions
+with more values come first, and times last, as in Pinot's default tree. The tree stores COUNT and the SUM of every
+numeric single-value metric. If it would have more documents than a tenth of the segment's rows, or than
+`MOST_DOCUMENTS`, it is built with fewer dimensions. Dimensions with the most values are left out first, because they
+are nearly a key.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def takes_part(column: ColumnMetadata) -> bool:
 
 
 def widest(columns: Iterable[ColumnMetadata], num_docs: int) -> StarTreeSpec | None:
-    """Return the tree of all columns that take part, derived ones too; None if there can be none."""
+    """Return the tree of all columns that take part, derived columns too, but of the last `MAX_DIMENSIONS`
+    dimensions at most. Return None without dimensions, or with fewer rows than one document needs."""
     candidates = list(columns)
     dimensions = sorted((column for column in candidates if _is_dimension(column)), key=_place)[-MAX_DIMENSIONS:]
     if not dimensions or num_docs < ROWS_PER_DOCUMENT:
@@ -46,8 +48,8 @@ def widest(columns: Iterable[ColumnMetadata], num_docs: int) -> StarTreeSpec | N
 
 
 def narrowed(wanted: StarTreeSpec, columns: Mapping[str, SourceColumn], num_rows: int) -> BuiltTree | None:
-    """Return the tree of as many of the dimensions as stay within its limit of documents; None if a single dimension
-    exceeds it."""
+    """Return the tree with the most dimensions that stays within the limit of documents, `max_documents`. Dimensions
+    with the most values are left out first. Return None if the last remaining dimension alone exceeds the limit."""
     best: BuiltTree | None = None
     sizes = dict.fromkeys(wanted.dimensions_split_order, 0)
     for name in sizes:

@@ -2,9 +2,9 @@
 
 The root is always split. Below it, a node is split if it has more documents than `maxLeafRecords`. Its children have
 one value of the level's dimension each. A star child comes before them and has the documents without that dimension,
-aggregated anew; it is left out if there is only one value, or if the table wants none. Finally each node gets the
-document that aggregates all of its own. A leaf of one document uses that document. A node with a star child or a single
-child uses the document of that child.
+aggregated anew; it is left out if there is only one value, or if the table skips star nodes of that dimension. Finally
+each node gets the document that aggregates all of its own. A leaf of one document uses that document. A node with a
+star child or a single child uses the document of that child.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class _TreeLevel:
 
 
 def build(spec: StarTreeSpec, columns: Mapping[str, SourceColumn], num_rows: int) -> BuiltTree:
-    """Build the tree over rows, of which there is at least one. Raises TooManyDocumentsError."""
+    """Build the tree over one or more rows. Raises TooManyDocumentsError, and QueryArithmeticError if a function has no
+    state for some value."""
     dimensions = [columns[name].coded for name in spec.dimensions_split_order]
     coded = [column for column in dimensions if column is not None]
     assert len(coded) == len(dimensions), "dimensions have dictionaries"

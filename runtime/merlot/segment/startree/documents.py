@@ -190,10 +190,11 @@ class Documents:
         self._append([codes[groups.first_rows] for codes in ids], merged, len(groups))
 
     def fold(self, rows: Rows, owners: NDArray[np.int64], num_owners: int, depth: int, *, keeps: Iterable[int]) -> Rows:
-        """Aggregate documents of the same owner that agree in the dimensions of `keeps`, sorted by owner and by those.
+        """Aggregate documents of the same owner that agree in the dimensions of `keeps`, sorted by owner and then by
+        these dimensions.
 
-        Dimensions below `depth` are the same for an owner anyway, and stay. The other dimensions are cleared. Returns
-        the owner of each new document."""
+        Dimensions before `depth` are the same in all documents of an owner, and stay. The other dimensions are set to
+        0. Returns the owner of each new document."""
         kept_dimensions = list(keeps)
         codes = [(owners.astype(np.uint32), num_owners)]
         codes += [(self.ids[dimension][rows], self.cardinalities[dimension]) for dimension in kept_dimensions]

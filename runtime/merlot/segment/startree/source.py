@@ -1,4 +1,4 @@
-"""Columns that a builder keeps after it has written them, to build star-trees once it has all."""
+"""Columns that a builder keeps after it has written them, to build star-trees when all columns are written."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ class TreeSources:
             self._metadata.append(metadata)
 
     def write(self, file: FileWriter, num_rows: int) -> tuple[list[StarTreeMetadata], bool]:
-        """Build the trees and append their buffers: the declared ones in their order, then the automatic one. Return
-        them, and True if an automatic one was wanted and there is none.
+        """Build the trees and append their buffers: declared trees in their order, then the automatic tree. Return
+        them, and True if an automatic tree was wanted and there is none.
 
-        Raises InvalidInputError if a tree would have too many documents, or if a function does not take all values (a
-        t-digest takes no NaN), and UnavailableError."""
+        Raises UnavailableError if the file cannot be written. Unless such trees may be left out, raises
+        InvalidInputError if a tree would have too many documents, or if a function does not take all values (a t-digest
+        takes no NaN)."""
         trees: list[StarTreeMetadata] = []
         for spec in self._specs:
             started = time.monotonic()

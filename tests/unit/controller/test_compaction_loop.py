@@ -13,8 +13,9 @@ from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import open_segments
 from merlot.cluster.consuming.progress import PartitionProgress, ProgressRecord, UpsertProgress, write_progress
 from merlot.cluster.consuming.transactions import Begin, End, SealedSegment
+from merlot.cluster.instances.liveness import register
 from merlot.cluster.manifests.tables import put_table
-from merlot.cluster.records import SegmentRecord
+from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.mutations import PutSegments
 from merlot.cluster.segments.transaction import mutate
 from merlot.cluster.segments.view import load
@@ -83,11 +84,19 @@ def test_segments_are_compacted_though_others_are_sealed_all_the_time(metastore:
     decided = tuple(record.model_copy(update={"upsert": '{"mode":"FULL"}'}) for record in segments)
     mutate(metastore, TABLE, lambda _: [PutSegments(decided, {record.name: record.crc for record in decided})])
     first = segments[0].key_text
-    upsert = UpsertProgress(replaced={first: 6})
-    progress = ProgressRecord(instance=SERVER, at_ms=1, partitions=(PartitionProgress(partition=0, upsert=upsert),))
-    write_progress(metastore, TABLE, progress)
+    register(metastore, InstanceRecord(id=SERVER, role=Role.SERVER, host="h"))
+
+    def report(*unsettled: str) -> None:
+        state = UpsertProgress(replaced={first: 6}, unsettled=unsettled)
+        partitions = (PartitionProgress(partition=0, upsert=state),)
+        write_progress(metastore, TABLE, ProgressRecord(instance=SERVER, at_ms=1, partitions=partitions))
+
     metastore.create(paths.lease("controller"), b"")
     loop = CompactionLoop(metastore, SystemClock(), lambda: Check(paths.lease("controller"), 0))
+    report(first)
+    loop.round()
+    assert queue.list_tasks(metastore, UPSERT_COMPACTION) == {}, "nobody can tell its valid docs yet"
+    report()
     before = load(metastore, TABLE).version
     metastore.is_busy = True
     loop.round()

@@ -126,6 +126,10 @@ def test_no_record_changes_for_which_a_server_answers_by_rows_that_it_consumed()
     assert due(LINE, {0: 100, 1: 100}, spec=at_once, by_rows={1: 0}) == ["0", "1"], "of another partition"
 
 
+def test_segments_whose_valid_docs_nobody_can_tell_yet_stay() -> None:
+    assert due(LINE, {0: 100, 1: 100}, unsettled={LINE[0].key_text}) == ["1"]
+
+
 def test_what_was_told_of_another_version_does_not_count() -> None:
     assert due(LINE, {}, told={f"{LINE[0].name}@77": 100}) == []
 
@@ -181,6 +185,7 @@ def test_segments_that_are_not_to_be_touched_end_a_run() -> None:
     line = line_of(*[100] * 5)
     key = line[2].key_text
     assert merged(line, busy={key}) == [[0, 1], [3, 4]]
+    assert merged(line, unsettled={key}) == [[0, 1], [3, 4]]
     assert merged(line, by_rows={0: 3}) == [[0, 1, 2]]
     for change in ({"push_time_ms": NOW_MS}, {"upsert": '{"mode":"FULL","comparisonColumns":["at"]}'}):
         young = [*line[:2], line[2].model_copy(update=change), *line[3:]]

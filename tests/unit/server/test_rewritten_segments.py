@@ -96,6 +96,8 @@ def test_what_rows_replace_that_are_not_sealed_yet_is_not_told() -> None:
     assert Bits.deserialized(told[0], 8).docs().tolist() == [0, 2, 3, 4, 6, 7]
     assert told[1] == 8
     assert settled.bitmap([key, "other@1"]) is None
+    later, opened = record(1, 9), record(2, None)
+    assert settled.unsettled([sealed, later, opened]) == (later.key_text,)
 
 
 def test_a_cut_without_rows_of_the_segment_that_began_is_told_at_once() -> None:

@@ -84,6 +84,9 @@ class UpsertProgress(BaseModel):
     replaced: dict[str, int] = {}
     """Number of docs that docs of sealed segments have replaced, by sealed segment (`name@crc`); only the segments with
     the most such docs."""
+    unsettled: tuple[str, ...] = ()
+    """Sealed segments (`name@crc`) whose valid docs this replica cannot tell yet, since rows that it has not sealed
+    decide them; only the first ones."""
 
 
 class MemoryProgress(BaseModel):

@@ -35,6 +35,8 @@ class CompactionSituation:
     view: TableView
     replaced: Mapping[str, int] = field(default_factory=dict)
     """Number of replaced docs by `name@crc`, as replicas reported it."""
+    unsettled: Collection[str] = ()
+    """Keys of the segments whose valid docs no replica can tell yet: a task would wait for them."""
     queued: Collection[str] = ()
     """Ids of the table's tasks, including those that failed for good."""
     busy: Collection[str] = ()
@@ -108,12 +110,13 @@ def _due(
 
 
 def _is_free(record: StreamSegmentRecord, situation: CompactionSituation) -> bool:
-    """Return whether another file may replace the segment's: it is old enough, and all servers answer for it from
-    files."""
+    """Return whether another file may replace the segment's: it is old enough, some replica can tell its valid docs,
+    and all servers answer for it from files."""
     is_by_rows = record.sequence >= situation.by_rows.get(record.partition, record.sequence + 1)
     written_ms = max(record.push_time_ms, record.refresh_time_ms)
     is_old = written_ms <= situation.spec.buffer.before(situation.now_ms)
-    return is_old and not is_by_rows and not is_held(record, situation.view.lineage)
+    is_settled = record.key_text not in situation.unsettled
+    return is_old and is_settled and not is_by_rows and not is_held(record, situation.view.lineage)
 
 
 @lru_cache(maxsize=256)

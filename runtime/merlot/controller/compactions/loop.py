@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from merlot.clock import Clock
@@ -14,7 +14,7 @@ from merlot.cluster import paths
 from merlot.cluster.consuming.answering import Reports, by_rows, is_everywhere
 from merlot.cluster.consuming.commits import finish_merge
 from merlot.cluster.consuming.merged import taken
-from merlot.cluster.consuming.progress import read_progress
+from merlot.cluster.consuming.progress import ProgressRecord, UpsertProgress, read_progress
 from merlot.cluster.instances.liveness import live_instances
 from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.losses import lost_tables
@@ -93,10 +93,13 @@ class CompactionLoop:
             self._queue(spec, view, tasks, fence)
 
     def _queue(self, spec: CompactionSpec, view: TableView, tasks: Sequence[QueuedTask], fence: Check) -> None:
+        progress = read_progress(self._metastore, view.table)
+        live = live_instances(self._metastore, Role.SERVER)
         situation = CompactionSituation(
             spec=spec,
             view=view,
-            replaced=self._replaced(view.table),
+            replaced=_replaced(progress.values()),
+            unsettled=_unsettled([record for server, record in progress.items() if server in live]),
             queued={task.record.id for task in tasks},
             busy={key for task in tasks if _is_queued(task) for key in compaction_config(task.record).segments},
             by_rows=by_rows(self._reports(view.table)),
@@ -132,20 +135,37 @@ class CompactionLoop:
         upsert = upserting_of(self._metastore, table).spec
         return None if upsert is None else upsert.compaction
 
-    def _replaced(self, table: TableName) -> Mapping[str, int]:
-        """Return the number of replaced docs by segment, as replicas reported it. Reports of dead ones count: they stay
-        true."""
-        counts: dict[str, int] = {}
-        for record in read_progress(self._metastore, table).values():
-            for partition in record.partitions:
-                for key, count in {} if partition.upsert is None else partition.upsert.replaced.items():
-                    counts[key] = max(count, counts.get(key, 0))
-        return counts
-
     def _forget_valid_docs(self, queued: set[str]) -> None:
         for task in self._metastore.children(paths.VALID_DOCS):
             if task not in queued:
                 forget_valid_docs(self._metastore, task)
+
+
+def _replaced(progress: Iterable[ProgressRecord]) -> Mapping[str, int]:
+    """Return the number of replaced docs by segment, as replicas reported it. Reports of dead servers count: they stay
+    true."""
+    counts: dict[str, int] = {}
+    for replicas in _upsert_states(progress).values():
+        for key, count in (pair for replica in replicas for pair in replica.replaced.items()):
+            counts[key] = max(count, counts.get(key, 0))
+    return counts
+
+
+def _unsettled(progress: Iterable[ProgressRecord]) -> set[str]:
+    """Return the segments whose valid docs no replica can tell yet."""
+    keys: set[str] = set()
+    for replicas in _upsert_states(progress).values():
+        keys |= frozenset.intersection(*(frozenset(replica.unsettled) for replica in replicas))
+    return keys
+
+
+def _upsert_states(progress: Iterable[ProgressRecord]) -> Mapping[int, list[UpsertProgress]]:
+    """Return the states of the key indexes of each partition's replicas."""
+    states: dict[int, list[UpsertProgress]] = defaultdict(list)
+    for partition in (partition for record in progress for partition in record.partitions):
+        if partition.upsert is not None:
+            states[partition.partition].append(partition.upsert)
+    return states
 
 
 def _is_doomed(task: QueuedTask, spec: CompactionSpec | None, view: TableView | None) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -29,6 +30,9 @@ Records = Mapping[int, StreamSegmentRecord]
 
 MOST_REPORTED: Final = 20
 """Most segments of a partition whose number of replaced docs is reported: those with most."""
+
+MOST_UNSETTLED: Final = 100
+"""Most segments of a partition that are reported as not settled. There are more only while an index is built."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,11 @@ class SettledDocs:
         counts = {key: docs - self._num_valid(key) for key, docs in self.num_docs.items()}
         worst = sorted((key for key, count in counts.items() if count), key=lambda key: (-counts[key], key))
         return {key: counts[key] for key in worst[:MOST_REPORTED]}
+
+    def unsettled(self, records: Iterable[StreamSegmentRecord]) -> tuple[str, ...]:
+        """Return the keys of sealed segments whose valid docs nobody can ask for yet, the first ones."""
+        keys = (record.key_text for record in records if not record.is_open and record.total_docs)
+        return tuple(islice((key for key in keys if key not in self.numbers), MOST_UNSETTLED))
 
     def _num_valid(self, key: str) -> int:
         docs = self.cut.segments.get(self.numbers[key])

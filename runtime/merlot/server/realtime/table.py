@@ -539,6 +539,7 @@ def _upsert_progress(listener: UpsertListener | None) -> UpsertProgress | None:
         settings=upsert_id(listener.settings),
         **_snapshot_progress(listener),
         replaced=listener.files.settled.replaced,
+        unsettled=listener.files.settled.unsettled(listener.records.values()),
     )
 
 

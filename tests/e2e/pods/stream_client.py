@@ -37,7 +37,7 @@ class Produced:
         self.acked_at = [array("d") for _ in range(num_partitions)]
         self.failed: list[str] = []
         self.refused = ""
-        """Why the producer last took no row. A broker that has just started does not know its topics yet, for example."""
+        """Why the producer last took no row: a broker that has just started may not know its topics yet."""
         self.back_at = 0.0
         """When Kafka last came back."""
         self._last = time.monotonic()

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from merlot.query.plan.derived import Computed
 from merlot.segment.metadata import ColumnMetadata, JsonValue, SegmentMetadata
 from merlot.spec.derived import Granularity
@@ -41,7 +43,7 @@ class ColumnFacts:
     min: JsonValue | None = None
     max: JsonValue | None = None
     stored_bytes: int = 0
-    """Bytes of its buffers in all segments."""
+    """Bytes of its buffers in all segments, before compression."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def _facts(parts: Sequence[tuple[ColumnMetadata, int]]) -> ColumnFacts:
 
 
 def _bytes(column: ColumnMetadata) -> int:
-    return sum(ref.size for ref in column.buffers.values())
+    return sum(ref.size * np.dtype(ref.dtype).itemsize for ref in column.buffers.values())
 
 
 def with_derived(stored: Statistics, derived: Iterable[Computed]) -> Statistics:

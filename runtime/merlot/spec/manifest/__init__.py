@@ -5,6 +5,7 @@ unknown fields and does not repeat the checks between fields.
 """
 
 import difflib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
@@ -187,13 +188,11 @@ def _without_nulls(value: object) -> object:
 
 
 def _repeated_names(manifests: Sequence[Manifest]) -> list[ManifestProblem]:
-    names = [(manifest.kind, manifest.metadata.name) for manifest in manifests]
+    counts = Counter((manifest.kind, manifest.metadata.name) for manifest in manifests)
     return [
-        ManifestProblem(
-            "metadata.name", f"{_noun(kind)} {name!r} is declared {names.count((kind, name))} times; keep one"
-        )
-        for kind, name in dict.fromkeys(names)
-        if names.count((kind, name)) > 1
+        ManifestProblem("metadata.name", f"{_noun(kind)} {name!r} is declared {count} times; keep one")
+        for (kind, name), count in counts.items()
+        if count > 1
     ]
 
 

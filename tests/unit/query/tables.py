@@ -11,6 +11,7 @@ from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import to_pinot_rows
 from merlot.query.context import ExecutionContext
 from merlot.query.execute import execute
+from merlot.query.explain import explain
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.segment.reader import Segment
@@ -32,3 +33,8 @@ class Table:
     def query(self, sql: str, **options: str) -> list[list[Any]]:
         logical = plan(bind(parse(sql), self.schema, options))
         return to_pinot_rows(reduce(logical, [execute(logical.leaf, self.segments, self.context)], self.schema))
+
+    def plans(self, sql: str, **options: str) -> list[str]:
+        """Return the lines of EXPLAIN of a leaf."""
+        leaf = plan(bind(parse(sql), self.schema, options)).leaf
+        return [row["plan"] for row in explain(leaf, self.segments, self.context) if "plan" in row]

@@ -103,11 +103,6 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> ImmutableSegment:
     return built(tmp_path_factory.mktemp("raw"), RAW)
 
 
-def plans(table: Table, sql: str, **options: str) -> list[str]:
-    leaf = plan(bind(parse(sql), table.schema, options)).leaf
-    return [row["plan"] for row in explain(leaf, table.segments, table.context) if "plan" in row]
-
-
 TERMS = [
     *("DATETRUNC('DAY', ts)", "DATETRUNC('month', ts, 'MILLISECONDS')", '"$ts$WEEK"', "DATETRUNC('YEAR', num)"),
     *("DATETRUNC('DAY', secs, 'SECONDS')", '"$secs$QUARTER"', "DATETRUNC('MONTH', secs, 'SECONDS')", '"$num$HOUR"'),
@@ -176,7 +171,7 @@ def test_columns_without_a_dictionary_answer_alike(
 def test_explain_says_which_segments_read_it(
     segments: list[ImmutableSegment], plain: list[ImmutableSegment], sql: str, column: str
 ) -> None:
-    with_it, without = plans(table_of(segments[0], plain[1]), sql)
+    with_it, without = table_of(segments[0], plain[1]).plans(sql)
     assert column in with_it
     assert column not in without
 
@@ -191,15 +186,15 @@ def test_explain_says_which_segments_read_it(
     ],
 )
 def test_other_zones_and_units_are_computed(segments: list[ImmutableSegment], expression: str) -> None:
-    [told] = plans(table_of(segments[0]), f"SELECT {expression} FROM t WHERE {expression} > 5")
+    [told] = table_of(segments[0]).plans(f"SELECT {expression} FROM t WHERE {expression} > 5")
     assert "$" not in told
 
 
 def test_a_tree_answers_by_a_dimension_that_is_a_function(segments: list[ImmutableSegment]) -> None:
     sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY DATETRUNC('DAY', ts)"
-    [told] = plans(table_of(segments[0]), sql)
+    [told] = table_of(segments[0]).plans(sql)
     assert "FILTER_STARTREE_INDEX(indexLookUp:star_tree[$ts$DAY, city, $secs$MONTH])" in told
-    [told] = plans(table_of(segments[0]), sql, enableNullHandling="true")
+    [told] = table_of(segments[0]).plans(sql, enableNullHandling="true")
     assert "STARTREE" not in told
 
 
@@ -215,14 +210,14 @@ def test_joined_trees_have_such_dimensions_too(segments: list[ImmutableSegment],
 def test_what_the_table_no_longer_asks_for_is_not_read(segments: list[ImmutableSegment]) -> None:
     sql = "SELECT MAX(num) FROM t WHERE DATETRUNC('DAY', ts) > 5"
     for indexing, is_read in ((INDEXING, True), (IndexingSpec(), False)):
-        assert ("$ts$DAY" in plans(table_of(segments[0], indexing=indexing), sql)[0]) is is_read
+        assert ("$ts$DAY" in table_of(segments[0], indexing=indexing).plans(sql)[0]) is is_read
 
 
 def test_a_column_whose_unit_is_another_today_is_computed(segments: list[ImmutableSegment]) -> None:
     fields = [{**one, "format": "EPOCH|MINUTES"} if one["name"] == "secs" else one for one in FIELDS]
     schema = TableSchema.model_validate({"fields": fields})
     table = Table(schema, segments[:1], ExecutionContext(schema=schema, indexing=INDEXING))
-    [told] = plans(table, "SELECT num FROM t WHERE DATETRUNC('DAY', secs, 'MINUTES') > 5")
+    [told] = table.plans("SELECT num FROM t WHERE DATETRUNC('DAY', secs, 'MINUTES') > 5")
     assert "$" not in told
 
 
@@ -243,8 +238,8 @@ def test_a_sidecar_has_what_a_segment_lacks(tmp_path: Path, plain: list[Immutabl
         beside = plain[0].beside(Sidecar.open(path, plain[0].metadata, verify=True))
         sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY 1 LIMIT 9999"
         table = table_of(beside, indexing=indexing)
-        assert ("STARTREE" in plans(table, sql)[0]) is (number == 0)
-        assert "$ts$DAY" in plans(table, sql)[0]
+        assert ("STARTREE" in table.plans(sql)[0]) is (number == 0)
+        assert "$ts$DAY" in table.plans(sql)[0]
         check(table, plain[:1], sql)
 
 
@@ -264,7 +259,7 @@ def test_a_dimension_that_was_stored_without_a_dictionary_is_made_again(tmp_path
     sidecar = Sidecar.open(build_sidecar(segment, wanted, asked, tmp_path), segment.metadata, verify=True)
     table = table_of(segment.beside(sidecar), indexing=asked)
     sql = "SELECT SUM(sold) FROM t WHERE DATETRUNC('MILLISECOND', num) > 0"
-    assert "STARTREE" in plans(table, sql)[0]
+    assert "STARTREE" in table.plans(sql)[0]
     check(table, [segment], sql)
 
 
@@ -297,5 +292,5 @@ def test_a_merge_computes_them_of_its_own_rows(tmp_path: Path, plain: list[Immut
         check_contents(segment)
     sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY 1 LIMIT 10000"
     table = table_of(*segments)
-    assert all("$ts$DAY" in told for told in plans(table, sql))
+    assert all("$ts$DAY" in told for told in table.plans(sql))
     check(table, plain, sql)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -98,6 +99,14 @@ def test_extremes_are_of_valid_docs(
     for selected in ("MIN(n), MAX(n)", "MIN(k), MAX(n), COUNT(*)", "MAX(k)", "MINMAXRANGE(n)", "SUM(n), MIN(n)"):
         sql = f"SELECT {selected} FROM t{where}"
         assert seen.query(sql) == wanted.query(sql), sql
+
+
+def test_explain_names_the_valid_docs_and_the_nulls(make_table: Callable[..., Any]) -> None:
+    table = make_table(FIELDS, rows(0, 64))
+    valid = SomeDocs(words_of(np.arange(64) % 2 == 0))
+    seen = replace(table, segments=[SegmentView(segment, valid) for segment in table.segments])
+    text = "".join(seen.plans("SELECT COUNT(*) FROM t WHERE k IS NULL"))
+    assert sorted(re.findall(r"indexLookUp:(\w+)", text)) == ["null_vector", "valid_docs"]
 
 
 def test_options_show_deleted_keys_and_replaced_rows(make_table: Callable[..., Any]) -> None:

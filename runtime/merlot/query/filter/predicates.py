@@ -73,6 +73,8 @@ class Access(NamedTuple):
 
 
 FULL_SCAN = Access("FILTER_FULL_SCAN")
+NULL_VECTOR = Access("FILTER_BITMAP", "null_vector")
+VALID_DOCS = Access("FILTER_BITMAP", "valid_docs")
 
 
 class Predicate(Protocol):
@@ -282,11 +284,11 @@ class SpanMatch:
 class BitMatch:
     """Docs of a stored bitmap, such as the nulls of a column; `negate` matches the other docs."""
 
-    access: ClassVar[Access] = Access("FILTER_BITMAP", "null_vector")
     bits: Words
     negate: bool
     share: float
     cost: float = 0.1
+    access: Access = NULL_VECTOR
 
     def apply(self, scan: FilterScan, mode: int) -> None:
         bits = self.bits[scan.start >> 6 : (scan.start >> 6) + len(scan.words)]

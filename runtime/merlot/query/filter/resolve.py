@@ -22,6 +22,7 @@ from merlot.functions.source import ValueSource
 from merlot.query.filter import planning
 from merlot.query.filter.predicates import (
     SPARSE_SHARE,
+    VALID_DOCS,
     AnyValueMatch,
     BitMatch,
     DocList,
@@ -119,7 +120,7 @@ class Resolver:
         node, words = self.resolve(expr), _words(self._columns.valid_docs, rows)
         if words is not None:
             share = int(np.bitwise_count(words).sum()) / max(1, self._num_docs)
-            node = _combine([node, BitMatch(words, negate=False, share=share)], is_and=True)
+            node = _combine([node, BitMatch(words, negate=False, share=share, access=VALID_DOCS)], is_and=True)
         return Live(node)
 
     def resolve(self, expr: Expr | None, *, negate: bool = False) -> Node:

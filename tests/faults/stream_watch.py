@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from confluent_kafka import Producer
 from tests.contracts.streams.kafka_brokers import KafkaBrokers
+from tests.e2e.pods.lasting_producer import LastingProducer
 from tests.support.events import COUNTS, event, events_manifest
 from tests.support.processes import ClusterProcesses, RoleProcess
 
@@ -57,26 +57,21 @@ class KafkaEvents:
     def __init__(self, brokers: KafkaBrokers, topic: str) -> None:
         brokers.create_topic(topic, NUM_PARTITIONS)
         self.num_events = 0
-        self._topic = topic
-        self._producer = Producer(
-            {
-                "bootstrap.servers": brokers.servers,
-                "enable.idempotence": True,
-                "message.timeout.ms": 0,
-                "linger.ms": 5,
-                "log_level": 0,
-            }
-        )
+        self._producer = LastingProducer({"bootstrap.servers": brokers.servers, "log_level": 0}, topic, NUM_PARTITIONS)
 
     def append(self, count: int, partition: int = 0) -> None:
         for number in range(self.num_events, self.num_events + count):
-            self._producer.produce(self._topic, event(number), partition=partition)
-        self._producer.poll(0)
+            self._send(partition, event(number))
+        self._producer.poll()
         self.num_events += count
 
     def settle(self) -> None:
         """Until all of it is there."""
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(PATIENCE_S)
+
+    def _send(self, partition: int, row: str) -> None:
+        while not self._producer.send(partition, row):
+            self._producer.poll(0.1)
 
 
 def kafka_manifest(brokers: KafkaBrokers, topic: str) -> Table:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from confluent_kafka import Producer
 from numpy.typing import NDArray
 from tests.contracts.streams.kafka_brokers import KafkaBrokers
+from tests.e2e.pods.lasting_producer import LastingProducer
 from tests.faults.stream_watch import reasons_of
 from tests.support.processes import ClusterProcesses, RoleProcess
 from tests.unit.upsert.oracle import Newest, Oracle
@@ -169,24 +169,19 @@ class KafkaTopic:
 
     def __init__(self, brokers: KafkaBrokers, topic: str) -> None:
         brokers.create_topic(topic, NUM_PARTITIONS)
-        self._topic = topic
-        self._producer = Producer(
-            {
-                "bootstrap.servers": brokers.servers,
-                "enable.idempotence": True,
-                "message.timeout.ms": 0,
-                "linger.ms": 5,
-                "log_level": 0,
-            }
-        )
+        self._producer = LastingProducer({"bootstrap.servers": brokers.servers, "log_level": 0}, topic, NUM_PARTITIONS)
 
     def append(self, partition: int, lines: Sequence[str]) -> None:
         for line in lines:
-            self._producer.produce(self._topic, line, partition=partition)
-        self._producer.poll(0)
+            self._send(partition, line)
+        self._producer.poll()
 
     def settle(self) -> None:
-        assert self._producer.flush(PATIENCE_S) == 0
+        assert self._producer.flush(PATIENCE_S)
+
+    def _send(self, partition: int, row: str) -> None:
+        while not self._producer.send(partition, row):
+            self._producer.poll(0.1)
 
 
 def board_manifest(

@@ -35,8 +35,8 @@ from merlot.streams.protocol import (
 ASK_S: Final = 10.0
 """Seconds that brokers have to answer about topics and offsets."""
 QUIET_S: Final = 5.0
-"""Seconds without a message after which a reader asks whether its partition still exists: librdkafka does not report a
-deleted topic."""
+"""Seconds without a message after which a reader asks whether its partition still exists, since librdkafka does not
+report a deleted topic, and whether messages are missed."""
 QUIET_ASK_S: Final = 2.0
 """Seconds for which that question may delay a poll beyond its timeout."""
 IDENTITY_S: Final = 1.0
@@ -113,7 +113,7 @@ class KafkaStream:
     def offsets(self, partition: int) -> OffsetRange:
         """Return the log's bounds; those of committed messages, unless `isolation.level` says otherwise."""
         with self._asking(partition) as client:
-            return _bounds(client, TopicPartition(self._topic, partition))
+            return _bounds(client, TopicPartition(self._topic, partition), ASK_S)
 
     def offset_at(self, partition: int, time_ms: int) -> int:
         """Return the offset of the first message that is not older, by the timestamps of messages, which need not be in
@@ -297,6 +297,9 @@ class KafkaReader:
         self._next = start.offset
         self._held: KafkaError | None = None
         self._heard_s = time.monotonic()
+        self._log_end = 0
+        """End of the log when brokers were last asked: nothing before it may still be missing when they are asked
+        again."""
         self._consumer.assign([start])
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
@@ -325,7 +328,7 @@ class KafkaReader:
     def seek(self, offset: int) -> None:
         """Go on from another offset; also after an error."""
         with _translated(self._topic, self._partition):
-            self._held, self._next = None, offset
+            self._held, self._next, self._log_end = None, offset, 0
             self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
     def close(self) -> None:
@@ -333,10 +336,18 @@ class KafkaReader:
         self._consumer.close()
 
     def _ask_if_quiet(self) -> None:
+        """Raise an error if the partition is gone, or messages do not come though the log has them: librdkafka gives up
+        a partition for good that has no leader for a moment (confluentinc/librdkafka issue 5430). Another client
+        gets them."""
         if time.monotonic() - self._heard_s < QUIET_S:
             return
         if self._partition not in _partitions(self._consumer, self._topic, QUIET_ASK_S):
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))
+        if self._next < self._log_end:
+            where = f"topic={self._topic} partition={self._partition} offset={self._next} end={self._log_end}"
+            raise UnavailableError(f"no messages come though the stream has some {where}")
+        place = TopicPartition(self._topic, self._partition)
+        self._log_end = _bounds(self._consumer, place, QUIET_ASK_S).latest
         self._heard_s = time.monotonic()
 
     def _take(self, chunk: list[Message], taken: _PolledColumns) -> None:
@@ -368,7 +379,7 @@ class KafkaReader:
         if error.code() in _OUT_OF_RANGE:
             self._held = error
             self._same.make_sure()
-            bounds = _bounds(self._consumer, place)
+            bounds = _bounds(self._consumer, place, ASK_S)
             raise OffsetOutOfRangeError(f"topic={self._topic} partition={self._partition}", self._next, bounds)
         # Fetching has ended with the error: assign again, so that the next poll tries.
         self._consumer.assign([place])
@@ -405,8 +416,8 @@ def _partitions(consumer: Consumer, topic: str, timeout_s: float) -> list[int]:
     return sorted(metadata.partitions)
 
 
-def _bounds(consumer: Consumer, place: TopicPartition) -> OffsetRange:
-    low, high = consumer.get_watermark_offsets(place, timeout=ASK_S, cached=False)
+def _bounds(consumer: Consumer, place: TopicPartition, timeout_s: float) -> OffsetRange:
+    low, high = consumer.get_watermark_offsets(place, timeout=timeout_s, cached=False)
     return OffsetRange(low, high)
 
 

@@ -95,6 +95,25 @@ def test_brokers_that_do_not_answer_are_unavailable(monkeypatch: pytest.MonkeyPa
     stream.close()
 
 
+def test_a_client_that_gets_nothing_of_a_log_with_messages_is_reported(
+    mock: KafkaTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("merlot.streams.kafka.QUIET_S", 0.1)
+    mock.write(0, [b"a"])
+    reader = mock.stream.reader(0, 0)
+    assert values_of(read(reader, 1)) == [b"a"]
+    for _ in range(10):
+        reader.poll(10, 0.1)
+    reader._consumer.pause([TopicPartition(mock.name, 0)])
+    mock.write(0, [b"b"])
+    with pytest.raises(UnavailableError, match=r"no messages come though the stream has some .* offset=1 end=2"):
+        wait_until(lambda: len(reader.poll(10, 0.1)))
+    reader.close()
+    another = mock.stream.reader(0, 1)
+    assert values_of(read(another, 1)) == [b"b"]
+    another.close()
+
+
 @pytest.mark.parametrize(
     "properties", [{"no.such.property": "1"}, {"security.protocol": "sasl_ssl", "sasl.mechanism": "NONE-SUCH"}]
 )

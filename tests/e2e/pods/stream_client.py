@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from client import RETRIED, Client, Sums
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from lasting_producer import LastingProducer
 
 STOP = Path("/tmp/stop")
 AWAY_S = 2.0
@@ -36,24 +36,19 @@ class Produced:
         self.sent = [0] * num_partitions
         self.acked_at = [array("d") for _ in range(num_partitions)]
         self.failed: list[str] = []
-        self.refused = ""
-        """Why the producer last took no row: a broker that has just started may not know its topics yet."""
         self.back_at = 0.0
         """When Kafka last came back."""
         self._last = time.monotonic()
         self._longest_s = 0.0
 
-    def acknowledged(self, error: KafkaError | None, message: Message) -> None:
-        """In the order of a partition's rows, since the producer is idempotent."""
-        if error is not None:
-            self.failed.append(str(error))
-            return
+    def acknowledged(self, partition: int) -> None:
+        """In the order of a partition's rows."""
         now = time.monotonic()
         if now - self._last > AWAY_S:
             self.back_at = now
             self._longest_s = max(self._longest_s, now - self._last)
         self._last = now
-        self.acked_at[message.partition()].append(now)
+        self.acked_at[partition].append(now)
 
     def is_away(self) -> bool:
         """Whether Kafka acknowledges nothing."""
@@ -72,21 +67,20 @@ class Produced:
 def produce(properties: dict[str, str], topic: str, rate: int, produced: Produced) -> None:
     """Until /tmp/stop is there; then until everything is acknowledged."""
     # Four batches a second and partition: with one per row, the broker and each consumer take a quarter of a core.
-    producer = Producer({**properties, "enable.idempotence": True, "message.timeout.ms": 0, "linger.ms": 250})
+    producer = LastingProducer(properties, topic, len(produced.sent), linger_ms=250, acknowledged=produced.acknowledged)
+    produced.failed = producer.failed
     number, started = 0, time.monotonic()
     while not STOP.exists():
         while number < rate * (time.monotonic() - started):
             partition = number % len(produced.sent)
             row = {"part": partition, "seq": produced.sent[partition], "word": f"w{number % 1000}"}
-            try:
-                producer.produce(topic, json.dumps(row), partition=partition, on_delivery=produced.acknowledged)
-            except (BufferError, KafkaException) as error:
-                produced.refused = str(error)
+            if not producer.send(partition, json.dumps(row)):
                 break
             produced.sent[partition] += 1
             number += 1
         producer.poll(TICK_S)
-    producer.flush()
+    while not producer.flush(60):
+        pass
 
 
 class Watcher:
@@ -162,7 +156,6 @@ class Watcher:
             "acked": sum(produced.counts()),
             "visible": sum(self.seen),
             "lost": produced.failed[:3],
-            "refused": produced.refused,
             "gap_s": round(self.gap_s, 2),
             "raw_gap_s": round(self.raw_gap_s, 2),
             "rows_back": self.rows_back,

@@ -2,7 +2,7 @@
 
 A segment that was opened stays open. A segment that was only checked knows its name, size and number of docs. Its file
 is opened and its footer read when a query first needs a column; it is closed again if too many such segments are open.
-So thousands of small segments that no query reads take some hundred bytes each.
+So thousands of small segments that no query reads take a few hundred bytes each.
 """
 
 from __future__ import annotations

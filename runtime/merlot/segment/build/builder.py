@@ -34,8 +34,8 @@ def build_segment(request: BuildRequest, rows: ColumnarRows, directory: Path) ->
     `rows`, a table or an object that makes its columns one after another on demand, has the columns of the schema (in
     any order), of types that cast to `arrow_types.arrow_schema` without loss.
 
-    Raises InvalidInputError if the rows do not fit the schema, or if the request cannot be met (by its name, say, or
-    because a star-tree would be too large); UnavailableError if the file cannot be written."""
+    Raises InvalidInputError if the rows do not fit the schema, the request is impossible or a star-tree would be too
+    large; UnavailableError if the file cannot be written."""
     check_columns(request, rows)
     order = sorted_order(request, rows)
     with SegmentWriter(request, rows.num_rows, directory) as writer:

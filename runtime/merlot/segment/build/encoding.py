@@ -9,8 +9,8 @@ from merlot.spec.indexing import Encoding
 from merlot.spec.schema import FieldRole
 
 ALIGNED_SHARE: Final = 0.86
-"""Share of their bytes from which packed ids or integers are not worth it: packing would save little and cost a copy in
-memory."""
+"""Share of their unpacked bytes from which ids and raw integers are not packed: packing would save little and cost a
+copy in memory."""
 SMALL_VALUES: Final = 16_384
 """Number of values up to which a column of variable width has a dictionary, however many of its values differ."""
 RAW_SHARE: Final = 0.75

@@ -57,7 +57,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedColumn:
-    """Column as StoredColumn, of values that have a dictionary already. Every entry of the dictionary occurs."""
+    """`StoredColumn` whose values have a dictionary already. Every entry of the dictionary occurs."""
 
     field: FieldSpec
     num_docs: int

@@ -31,8 +31,8 @@ PACKED = "dict.packed"
 _PREFIX = "dict."
 
 PACKED_VALUES: Final = 1 << 16
-"""Most values of a packed dictionary. A reader keeps their decoded values for as long as it lives, outside the decode
-cache."""
+"""Limit for the values of a packed dictionary. A reader keeps their decoded values for as long as it lives, outside the
+decode cache."""
 
 # Estimate
 

@@ -1,7 +1,7 @@
 """The typed tree that binding makes of a query of one stage. Broker and servers both plan from it.
 
 The tree is immutable and hashable, so that plans can be cached by it. Function names are canonical: lower case, one
-name per function (`plus`, `equals`, `datetrunc`), as in `functions.registry`. `from_json(to_json(q)) == q` (`tree_json`).
+name per function (`plus`, `equals`, `datetrunc`), as in `functions.registry`. `tree_json` encodes trees without loss.
 """
 
 from __future__ import annotations

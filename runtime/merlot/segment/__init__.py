@@ -1,5 +1,6 @@
-"""Segments on disk: one immutable file per segment, its writer and its zero-copy reader.
+"""Segments: an immutable file each, with its writer, its zero-copy reader and its sidecar; rows of streams in memory.
 
 Owns the format (FORMAT.md), encodings, indexes and the decode cache. Must not know queries, tables' state or the
-network. An open segment is immutable: any thread may read it; a builder belongs to one thread.
+network. A sealed segment is immutable: any thread may read it. A builder belongs to one thread. `mutable` has its own
+rule.
 """

@@ -1,7 +1,7 @@
 """Mapped files and arrays over them, and the process-wide cache of decoded columns.
 
 A mapped array keeps the mapping alive. Closing a segment while a query holds arrays of it is safe: the pages go with
-the last array. Every array is read-only, mapped or decoded, so that kernels see one type.
+the last array. The array of a whole buffer is read-only, mapped or decoded, so that kernels see one type.
 """
 
 import itertools
@@ -43,7 +43,7 @@ FREE_SHARE: Final = 10
 
 
 class DecodeCache:
-    """Least recently used decoded arrays, bounded by bytes; safe on any thread.
+    """LRU cache of decoded arrays, bounded by bytes; safe on any thread.
 
     Two threads that miss at once both decode; the second result wins. That is rarer and cheaper than a lock held while
     decoding."""
@@ -59,7 +59,8 @@ class DecodeCache:
         self._evictions = 0
 
     def get(self, key: CacheKey, decode: Callable[[], Array]) -> Array:
-        """Return the array of `key`, decoded at the first call and after eviction."""
+        """Return the array of `key`, decoded at the first call and after eviction. An array larger than the bound is
+        not kept."""
         with self._lock:
             cached = self._entries.get(key)
             if cached is not None:
@@ -89,7 +90,7 @@ class DecodeCache:
         return size_bytes > SMALL_BYTES and size_bytes * LARGE_SHARE > self._capacity
 
     def resize(self, capacity_bytes: int) -> None:
-        """Set the bound; evicts at once."""
+        """Set the bound and evict at once."""
         with self._lock:
             self._capacity = capacity_bytes
             self._evict()
@@ -208,8 +209,8 @@ class MappedFile:
         return DECODE_CACHE.peek((self.owner, name))
 
     def take(self, ref: BufferRef, positions: NDArray[np.uint32]) -> Array:
-        """Return elements of a buffer. Of a compressed buffer that is not decoded, only the chunks that hold them are
-        expanded, if they are few."""
+        """Return a new array of the elements at `positions`. If the buffer is compressed and not decoded yet, and few
+        of its chunks hold the elements, only those chunks are expanded. Raises CorruptionError."""
         if not self.is_compressed(ref) or self.peek(str(ref.number)) is not None:
             return self.array(ref)[positions]
         dtype = _dtype_of(ref.dtype)
@@ -228,7 +229,7 @@ class MappedFile:
         return out
 
     def require(self, holds: bool, what: str) -> None:
-        """Raise CorruptionError with `what` unless something holds that kernels trust."""
+        """Raise CorruptionError with the message `what` unless `holds`."""
         if not holds:
             raise damaged(self.path, what)
 
@@ -246,7 +247,7 @@ class MappedFile:
         prefetch(self._view[stored.offset : stored.offset + stored.length])
 
     def close(self) -> None:
-        """Drop decoded arrays. The mapping itself ends with the last array over it."""
+        """Drop decoded arrays. The mapping itself ends with this object and the last array over it."""
         DECODE_CACHE.drop(self.owner)
 
     def stored(self, ref: BufferRef) -> StoredBuffer:
@@ -282,13 +283,14 @@ class MappedFile:
 
 
 def _nameless(size_bytes: int, folder: Path) -> mmap.mmap | None:
-    """Return a mapped file of zeros that is deleted with its last array; None if the disk has no room for it."""
+    """Return a mapped file of zeros that is deleted with its last array; None if the disk has no room for it
+    or the file cannot be made."""
     try:
         disk = shutil.disk_usage(folder)
         if disk.free - size_bytes < disk.total // FREE_SHARE:
             return None
         with tempfile.TemporaryFile(dir=folder) as file:
-            # Reserved, because the process would end if the disk were full only when a page is written.
+            # A page that is written when the disk is full would end the process, so the space is reserved now.
             os.posix_fallocate(file.fileno(), 0, size_bytes)
             return mmap.mmap(file.fileno(), size_bytes)
     except OSError:
@@ -296,6 +298,6 @@ def _nameless(size_bytes: int, folder: Path) -> mmap.mmap | None:
 
 
 def _held_bytes(array: Array) -> int:
-    """Return the bytes that an array counts in the cache."""
+    """Return the number of bytes for which an array counts in the cache."""
     is_file = isinstance(getattr(array.base, "obj", None), mmap.mmap)
     return array.nbytes // FILE_SHARE if is_file else array.nbytes

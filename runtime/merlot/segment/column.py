@@ -1,8 +1,8 @@
-"""One column of an open segment: the arrays that a query reads.
+"""One column of a sealed segment: the arrays that a query reads.
 
-Arrays are read-only and may be kept after the segment is closed. Whole-column methods return a mapped array where the
-column is stored uncompressed, else a decoded one from `buffers.DECODE_CACHE`. A reader is made once per segment and
-column. It is safe on any thread: what it caches is idempotent.
+Arrays may be kept after the segment is closed. Whole-column methods return a read-only array: a mapped array where the
+column is stored uncompressed, else a decoded array from `buffers.DECODE_CACHE`. A segment keeps its readers until it is
+closed. A reader is safe on any thread: what it caches is idempotent.
 """
 
 from dataclasses import replace
@@ -73,7 +73,8 @@ class ColumnReader:
 
     @cached_property
     def runs(self) -> NDArray[np.uint32] | None:
-        """First docs of the dict ids of a sorted dictionary column: dict id k covers docs [runs[k], runs[k + 1])."""
+        """First docs of the dict ids of a column that is stored as runs: dict id k covers docs [runs[k], runs[k + 1]).
+        None for other columns."""
         return self._ids.runs() if self.metadata.encoding.has_dictionary else None
 
     @cached_property

@@ -29,7 +29,7 @@ AUTO_SHARE: Final = 0.25
 """Share to which a buffer has to shrink to be compressed without being asked to. At this share, expanding and unpacking
 took 0.9 to 3.5 ns a value in real columns, unpacking alone 0.75; columns that shrink less took up to 10. ADR 1."""
 AUTO_BYTES: Final = 4096
-"""Size below which buffers stay as they are, because a call costs more than a page."""
+"""Size below which buffers are compressed only on request, because expanding them costs more than reading a page."""
 
 _HEADER = struct.Struct("<II")
 

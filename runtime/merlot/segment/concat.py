@@ -77,7 +77,7 @@ def _stored_values(reader: Reader) -> Values:
 
 
 def concat_columns(type_name: TypeName, parts: Sequence[ColumnRows]) -> ColumnRows:
-    """Concatenate the rows of at least one part. They have a dictionary if those of all parts have."""
+    """Concatenate the rows of at least one part. The result has a dictionary if every part has one."""
     rows = [part.num_rows for part in parts]
     offsets = [part.offsets for part in parts if part.offsets is not None]
     ids = [part.ids for part in parts if part.ids is not None]

@@ -1,7 +1,8 @@
 """Check that columns are what their footer says by reading all of them, which takes too long when a file is opened.
 
-Opening checks the footer. Reading checks all that a reader trusts for memory access. Left are claims that could only
-make answers wrong: bounds, zone maps, indexes and filters of other values than the column's.
+A column's entry in the footer is checked when the column is first used. Reading checks all that a reader trusts for
+memory access. The remaining claims could only make answers wrong: bounds, zone maps, indexes, filters and star-trees
+of other values than the column's. They are checked here.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,8 +35,8 @@ def check_file(path: Path) -> None:
 
 
 def check_contents(segment: ImmutableSegment) -> None:
-    """Raise CorruptionError at the first column that is not what the footer says. Takes some nanoseconds per value, and
-    keeps nothing that it decodes."""
+    """Raise CorruptionError at the first column, derived column or star-tree that is not what the footer says. The
+    check takes some nanoseconds per value. It closes the segment after each of them, to drop the decoded arrays."""
     for name in segment.column_names:
         column = segment.column(name)
         assert column is not None

@@ -1,7 +1,8 @@
 """Derived columns of a segment (`spec.derived`): the values that DATETRUNC would compute for every doc, nulls included.
 
-They are written together with their column and read by name, `$ts$DAY`. The entry in the footer names the unit of the
-column's times. If a segment lacks the derived column, or has it in another unit, queries compute it.
+They are written together with their column, or later into a sidecar, and read by name, `$ts$DAY`. The entry in the
+footer names the unit of the column's times. If a segment lacks the derived column, or has it in another unit, queries
+compute it.
 """
 
 from __future__ import annotations

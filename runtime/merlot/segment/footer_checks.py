@@ -1,7 +1,7 @@
 """Check a footer against itself and against the sizes of the buffers. FORMAT.md §7.
 
-No buffer is read, so these problems are found when a file is opened. The modules of `segment.index` check what buffers
-hold when a column is read for the first time.
+No buffer is read, so these checks are cheap: those of the whole segment run when a file is opened, those of a column
+when it is first used. The modules of `segment.index` check what buffers hold when they are first read.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,8 @@ def check_segment(metadata: SegmentMetadata, file: MappedFile) -> None:
 
 
 def check_column(column: ColumnMetadata, num_docs: int, file: MappedFile) -> None:
-    """Raise CorruptionError unless the column has the buffers of its encoding, each of its dtype and size."""
+    """Raise CorruptionError unless the column's counts and bounds are possible, and it has the buffers of its encoding,
+    each of its dtype and size."""
     wrong = _wrong_numbers(column, num_docs) or _wrong_values(column)
     if wrong is None:
         shapes = _shapes(column, num_docs)

@@ -1,8 +1,8 @@
 """A segment to read: one mapped file, and a reader per column that is made on first use.
 
-A segment that was opened stays open. A segment that was only checked knows its name, size and number of docs: its file
-is mapped and its footer read when a query first needs a column, and closed again after many others were read. So
-thousands of small segments take some hundred bytes each, and the ones in use what they take anyway.
+A segment that was opened stays open. A segment that was only checked knows its name, size and number of docs. Its file
+is opened and its footer read when a query first needs a column; it is closed again if too many such segments are open.
+So thousands of small segments that no query reads take a few hundred bytes each.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ from merlot.segment.startree.tree import StarTree
 _LOG: Final = logging.getLogger(__name__)
 
 MAX_OPENED: Final = 4096
-"""Most segments of the process that were only checked and are open now: each takes some 15 KB, plus what was read."""
+"""Default limit of open segments of the process that were only checked: each takes some 15 KB, plus the arrays that
+were read."""
 MAX_READ_BYTES: Final = 16 << 10
-"""Size up to which files are read when they are opened. Larger files are mapped."""
+"""Size up to which the files of segments that were only checked are read when they are opened. Larger files, and those
+that `ImmutableSegment.open` opens, are mapped."""
 
 
 class _OpenSegment:
@@ -223,8 +225,8 @@ class ImmutableSegment:
         return stored.min, stored.max
 
     def check_columns(self) -> None:
-        """Compare the footer's entry of every column with itself and with the sizes of buffers, as happens for a column
-        when it is first used. Raises CorruptionError."""
+        """Compare the footer's entry of every column and star-tree with itself and with the sizes of buffers, as
+        happens when it is first used. Raises CorruptionError."""
         for _ in self.metadata.columns.values():
             pass
         for column in self.metadata.derived:
@@ -239,7 +241,8 @@ class ImmutableSegment:
             self.prepare()
 
     def close(self) -> None:
-        """Drop readers and decoded arrays. The mapping ends with the last array that is still referenced."""
+        """Drop readers, and arrays decoded from the segment's own file. The file stays mapped until this object and the
+        last array over it are gone; a closed segment may be read again."""
         _OPENED.forget(self)
         opened = self._opened
         if opened is not None:

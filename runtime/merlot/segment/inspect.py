@@ -56,7 +56,7 @@ class StarTreeReport:
     dimensions: tuple[str, ...]
     functions: tuple[str, ...]
     is_automatic: bool
-    """True if it was chosen by the columns."""
+    """True if the builder chose the dimensions and functions from the columns."""
     max_leaf_records: int
     num_docs: int
     num_nodes: int
@@ -94,7 +94,8 @@ class SegmentReport:
 
 
 def describe(path: Path) -> SegmentReport:
-    """Read the footer of a segment file. Raises CorruptionError or NotFoundError."""
+    """Return the report about a segment file, read from its footer. Raises CorruptionError, NotFoundError or
+    UnavailableError."""
     with ImmutableSegment.open(path) as segment:
         metadata = segment.metadata
         file = segment.file
@@ -140,7 +141,10 @@ def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
 
 
 def verify(path: Path) -> list[str]:
-    """Return every problem of a segment file, by reading all of it; empty if it is as it was written."""
+    """Return the problems of a segment file, by reading all of it; empty if it is as it was written.
+
+    A file that cannot be opened has a single problem. Otherwise these are all damaged buffers; without any, the first
+    wrong claim of the footer. Raises NotFoundError or UnavailableError."""
     try:
         with ImmutableSegment.open(path) as segment:
             problems = segment.file.verify()

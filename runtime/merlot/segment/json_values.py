@@ -12,7 +12,8 @@ from merlot.values.types import TypeName
 from merlot.vectors.decimals import plain_text
 
 MAX_BOUND_LENGTH: Final = 512
-"""Length up to which a minimum or maximum is in the footer. It must be exact or absent."""
+"""Length, in characters (of BYTES in bytes), up to which a minimum or maximum is in the footer. It must be exact or
+absent."""
 
 _FLOATS = (TypeName.FLOAT, TypeName.DOUBLE)
 _SPECIAL = ("NaN", "Infinity", "-Infinity")

@@ -1,6 +1,6 @@
 """Layout of a segment file: header, buffers, footer, facts, trailer. FORMAT.md §2 and §3.
 
-This module knows bytes and numbers only; what a buffer means is known to `segment.metadata` and `segment.index`.
+This module knows bytes and numbers only; `segment.metadata` and `segment.index` know the meaning of a buffer.
 `read_layout` raises CorruptionError for everything that is not a complete file of this version, whatever the bytes
 are.
 """
@@ -179,14 +179,15 @@ def _read_trailer(view: memoryview, path: Path | str) -> _Trailer:
 
 
 def _length_problem(raw_length: int) -> str | None:
-    """Return why a footer of that length is not expanded."""
+    """Return why a footer of that length is not expanded; None if it is."""
     if raw_length <= MAX_FOOTER_BYTES:
         return None
     return f"footer expands to {raw_length} bytes, more than {MAX_FOOTER_BYTES}"
 
 
 def _values_problem(raw: bytes) -> str | None:
-    """Return why an expanded footer is not parsed: each value but the first follows a comma or a bracket."""
+    """Return why an expanded footer is not parsed; None if it is. Each value but the first follows a comma or a
+    bracket, which are counted."""
     count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
     return None if count <= MAX_FOOTER_VALUES else f"footer has {count} values, more than {MAX_FOOTER_VALUES}"
 
@@ -217,8 +218,8 @@ def _members(text: bytes | memoryview) -> dict[str, Any]:
 
 
 def _check_buffers(layout: Layout, path: Path | str) -> None:
-    """Raise CorruptionError unless buffers follow each other up to the footer; TypeError, too, if a buffer is described
-    by anything but numbers."""
+    """Raise CorruptionError unless buffers follow each other up to the footer; TypeError, too, if a length is not a
+    whole number."""
     expected = HEADER_BYTES
     for number, (offset, length, _, _) in enumerate(layout.buffers):
         if type(offset) is not int or offset != expected or length < 0:

@@ -84,7 +84,7 @@ def is_lost(slot: int) -> bool:
 
 
 def num_faults() -> int:
-    """Count how often pages were lost, of any mapping, since the process began."""
+    """Return how often pages of any mapping were lost since the process began."""
     return _counts[_FAULTS]
 
 
@@ -98,7 +98,7 @@ def watched(what: str) -> Iterator[None]:
 
 
 class _Handler:
-    """The installed handler. What it refers to has to live as long as the process."""
+    """The installed handler. It and the objects that it refers to have to live as long as the process."""
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm

@@ -69,7 +69,8 @@ def _unmap(address: int, size: int, slot: int) -> None:
 
 
 def read_file(path: Path) -> memoryview:
-    """Read a file instead of mapping it, for files of a few pages: a mapping takes longer than to read them."""
+    """Read a file instead of mapping it, for files of a few pages: mapping them takes longer. Raises NotFoundError or
+    UnavailableError."""
     try:
         with path.open("rb", buffering=0) as file:
             content = file.read()

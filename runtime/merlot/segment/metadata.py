@@ -181,8 +181,8 @@ class LazyColumns(Mapping[str, ColumnMetadata]):
     __slots__ = ("_fields", "_parse", "_parsed")
 
     def __init__(self, fields: Mapping[str, dict[str, Any]], make: Callable[[bytes], ColumnMetadata]) -> None:
-        """fields: entries of the footer, by column. make: parses an entry's JSON on first use of the column; raises
-        CorruptionError if there cannot be such a column."""
+        """fields: entries of the footer, by column. make: parses an entry's JSON on first use of the column, and raises
+        CorruptionError if the entry is invalid."""
         # Copied, because the bytes that orjson returns own a kilobyte or more of unused memory.
         self._fields = {sys.intern(name): bytes(memoryview(orjson.dumps(column))) for name, column in fields.items()}
         self._parse = make

@@ -2,5 +2,5 @@
 (`tree_json`).
 
 `sql` makes such trees, and `query` plans and runs them; this package knows neither SQL text nor columns of values.
-Immutable, so any thread may share them.
+Trees are immutable, so any thread may share them.
 """

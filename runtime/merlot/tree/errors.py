@@ -28,7 +28,7 @@ class SqlValidationError(SqlError):
 
 
 class UnsupportedSqlError(SqlValidationError):
-    """Raised for valid SQL that is not supported; names it: `not supported yet: JOIN`."""
+    """Raised for valid SQL that is not supported. The message names the feature: `not supported yet: PIVOT`."""
 
     def __init__(self, feature: str) -> None:
         super().__init__(f"not supported yet: {feature}")
@@ -42,11 +42,11 @@ class MisplacedAggregateError(SqlValidationError):
 
 
 class UnknownNameError(SqlValidationError):
-    """Raised in a query of several stages for a name that no relation has (QUERY_VALIDATION in Pinot's planner)."""
+    """Raised in a query of several stages for an unknown column or relation (QUERY_VALIDATION in Pinot's planner)."""
 
 
 class UnknownColumnError(SqlError):
-    """Raised for a name that is no column of the table and no alias of the query (Pinot's UNKNOWN_COLUMN)."""
+    """Raised in a query of one stage for an unknown column or relation (Pinot's UNKNOWN_COLUMN)."""
 
     code: ClassVar[int] = QueryErrorCode.UNKNOWN_COLUMN
 

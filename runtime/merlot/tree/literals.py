@@ -1,7 +1,8 @@
-"""Constants: read them, and convert them from one type to another without loss of meaning.
+"""Read constants, and convert them from one type to another without loss of meaning.
 
 Integers are INT or LONG by size, larger ones BIG_DECIMAL. Numbers with a point or exponent are DOUBLE, or BIG_DECIMAL
-if a double cannot hold every digit written. TIMESTAMP is epoch milliseconds, UTC unless the text says otherwise.
+if a double cannot hold every digit written; beyond the range of a double they are infinite DOUBLEs. TIMESTAMP is epoch
+milliseconds, UTC unless the text says otherwise.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ def to_float32(value: float) -> float:
 def timestamp_millis(text: str) -> int:
     """Return the epoch milliseconds of `2013-01-01`, `2013-01-01 05:00:00[.123]`, ISO 8601, or digits.
 
-    Years before 1 and after 9999 are read as `timestamp_text` writes them."""
+    Digits are milliseconds, but eight of them are a date: `20130101`. Years before 1 and after 9999 are read as
+    `timestamp_text` writes them. Raise SqlValidationError for other texts."""
     stripped = text.strip()
     if re.fullmatch("-?[0-9]+", stripped) and len(stripped) != 8:
         return int(stripped)
@@ -159,7 +161,8 @@ def timestamp_text(millis: int) -> str:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """Return the number that a text spells in SQL; Python alone also reads `1_000`, and digits of other scripts."""
+    """Return the number that a text spells in SQL, or None. Python alone also reads `1_000`, and digits of other
+    scripts."""
     if not _NUMBER.fullmatch(text.strip()):
         return None
     try:

@@ -1,7 +1,7 @@
 """The typed tree that binding makes of a query of one stage. Broker and servers both plan from it.
 
-Immutable and hashable, so that plans can be cached by it. Function names are canonical: lower case, one name per
-function (`plus`, `equals`, `datetrunc`), as in `functions.registry`. `from_json(to_json(q)) == q` (`tree_json`).
+The tree is immutable and hashable, so that plans can be cached by it. Function names are canonical: lower case, one
+name per function (`plus`, `equals`, `datetrunc`), as in `functions.registry`. `tree_json` encodes trees without loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ Value = int | float | str | bool | bytes | Decimal | None
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A constant. TIMESTAMP values are epoch milliseconds (int); NULL has value None and type UNKNOWN."""
+    """A constant. TIMESTAMP values are epoch milliseconds (int). NULL has value None, and type UNKNOWN until it is
+    converted to another type."""
 
     value: Value
     type: SqlType
@@ -34,7 +35,7 @@ class Column:
 class Call:
     """A scalar function over expressions; `and`, `or`, `not`, comparisons, `in`, `between`, `like`, `case` included.
 
-    What binding guarantees, so that execution need not check it:
+    Binding guarantees the following, so that execution need not check it:
     - Comparisons (`equals`, `less_than`, …) and `between` have operands of one type; a literal is never on the left.
       The subject may be an array: then its element type is the literals', a positive predicate asks for any element,
       and `not_equals` and `not_in` for all.

@@ -1,8 +1,8 @@
 """The typed tree of a query of several stages: relations over relations, with every name resolved.
 
-Immutable. Each relation in a FROM has an id that is unique in the statement, and its columns are called `id.column`.
-Windows and subqueries are no expressions: an expression names their slot, a column that the block explains in `slots`.
-`Block.exprs` yields the expressions inside them too.
+The tree is immutable. Each relation in a FROM has an id that is unique in the statement, and its columns are called
+`id.column`. Windows and subqueries are no expressions: an expression names their slot, a column that the block explains
+in `slots`. `Block.exprs` yields the expressions of windows and the operands of subqueries too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DerivedTable:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A query of WITH, by its id; the columns are `id.c0`, …"""
+    """A reference in FROM to the query of WITH whose id is `common`; its columns are `id.c0`, …"""
 
     id: str
     common: str
@@ -166,7 +166,7 @@ class Block:
 
     @property
     def exprs(self) -> Iterator[Expr]:
-        """All expressions of the block, including those of windows and operands of subqueries."""
+        """All expressions of the block outside FROM, including those of windows and operands of subqueries."""
         yield from (output.expr for output in self.outputs)
         yield from (expr for expr in (self.where, self.having, self.qualify) if expr is not None)
         yield from self.group_by

@@ -28,7 +28,7 @@ from merlot.values.types import TypeName
 
 VERSION = 1
 Reader = Callable[[Any], Any]
-"""Reads a field from a JSON value. Raises InvalidPlanError, or an error of `_NOT_ENCODED`."""
+"""Function that reads a field from a JSON value. It raises InvalidPlanError, or an error of `_NOT_ENCODED`."""
 
 _NOT_ENCODED = (
     orjson.JSONDecodeError,
@@ -93,8 +93,8 @@ def where_from_json(data: bytes) -> Expr | None:
 
 
 def split(data: bytes) -> tuple[bytes, Expr | None]:
-    """Split an encoded query into the encoded query without WHERE, and its WHERE. Queries that differ in constants have
-    the first part in common."""
+    """Split an encoded query into the encoded query without WHERE, and its WHERE. Queries that differ only in WHERE
+    have the first part in common. Raise InvalidPlanError for bytes that `to_json` did not write."""
     try:
         members = dict(orjson.loads(data))
         where = members["where"]
@@ -131,7 +131,7 @@ def _encode(expr: Expr) -> list[Any]:
 _LISTS = ("in", "not_in")
 """Calls whose arguments after the first are literals of one type; there may be many of them."""
 _AS_THEY_ARE = frozenset({"INT", "LONG", "TIMESTAMP", "STRING"})
-"""Types whose values JSON has."""
+"""Types of the constants in long lists whose values are encoded as they are."""
 
 
 def _encode_list(candidates: Sequence[Expr]) -> list[list[Any]]:
@@ -225,12 +225,12 @@ _PLAIN: Final[dict[Any, Reader]] = {**{of: _exactly(of) for of in (str, bool, in
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """Reader of a kind of node, whose array has its type first, then its other fields in order."""
+    """Reader of a kind of node, whose array has the kind's letter, the type, then the other fields in order."""
 
     make: Callable[..., Expr]
     size: int
     arranged: Callable[[Any], tuple[Any, ...]]
-    """Returns the fields of an array in the order of the node's."""
+    """Function that returns the fields of an array in the order in which the node declares them."""
     readers: tuple[Reader, ...]
 
 

@@ -50,7 +50,8 @@ class Total:
     """Bytes that all queries of a process hold together. Any thread."""
 
     def __init__(self, max_bytes: int | None = None, measure: Callable[[], int] = memory.taken_bytes) -> None:
-        """`max_bytes` are those of all queries; None: half of the memory."""
+        """`max_bytes`: bytes that all queries may hold; None: half of the memory. `measure` returns the bytes that the
+        process takes."""
         self._given = max_bytes
         self._measure = measure
         self._lock = threading.Lock()
@@ -128,12 +129,13 @@ class Account:
     max_bytes: int
     total: Total | None = None
     check: Callable[[], None] | None = None
-    """Raise if the query is to stop; called before something large is made."""
+    """Function that raises if the query is to stop; called before something large is made."""
     held_bytes: int = 0
     is_ended: bool = False
 
     def expect(self, what: str, num_bytes: int) -> None:
-        """Raise LimitExceededError if `num_bytes` more would pass the query's share."""
+        """Raise LimitExceededError if `num_bytes` more would pass the query's share, MemoryShortError if the query was
+        ended, and whatever `check` raises."""
         if self.held_bytes + num_bytes > self.max_bytes:
             sizes = f"bytes={num_bytes} held={self.held_bytes} limit={self.max_bytes}"
             raise LimitExceededError(f"query needs too much memory for {what} {sizes}")
@@ -163,8 +165,8 @@ class Spending:
     """Name of the function that is being applied."""
 
     def expect(self, what: str, num_bytes: int) -> None:
-        """Raise LimitExceededError if `num_bytes` more would pass the query's share. If `what` is empty, the error
-        names the function."""
+        """Raise as `Account.expect` does, for more than SMALL_BYTES. If `what` is empty, the error names the
+        function."""
         if num_bytes > SMALL_BYTES:
             self.account.expect(what or self.function, num_bytes)
 
@@ -269,7 +271,7 @@ class Helping:
         self._is_query = type(current()) is Spending
 
     def __call__(self, work: Callable[[], Any]) -> Any:
-        """Do the work."""
+        """Return what `work` returns; memory that it holds is counted for the query."""
         if not self._is_query:
             return work()
         spending = Spending(self._account)
@@ -313,7 +315,7 @@ def _python_bytes(item: Any) -> int:
 
 
 def size_of(values: Any) -> int:
-    """Return the bytes that values of numpy or Arrow take, and about those that Python's objects take."""
+    """Return the bytes that values of numpy or Arrow take, an estimate for arrays of objects; 0 for anything else."""
     if isinstance(values, np.ndarray):
         return values.nbytes * (OBJECT_WORDS if values.dtype.hasobject else 1)
     return int(values.nbytes) if isinstance(values, pa.Array | pa.ChunkedArray) else 0

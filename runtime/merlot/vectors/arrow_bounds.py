@@ -1,7 +1,7 @@
 """Refuse an Arrow IPC stream that expands far beyond its bytes, before any of it is expanded.
 
-A compressed buffer begins with the size that it expands to, and a batch states its numbers of rows, which some types
-need no bytes for. Both are read from the metadata of each batch, whose layout is that of Arrow's `Message.fbs`.
+A compressed buffer begins with the size that it expands to, and a batch states its numbers of rows. Rows of some types
+take no bytes. Both numbers are read from the metadata of each batch, whose layout is that of Arrow's `Message.fbs`.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 LEAST_BYTES: Final = 1 << 20
 """Bytes that every message may expand to."""
 TIMES: Final = 64
-"""A message may expand to this many times its size,"""
+"""Factor of a message's size up to which it may expand, within MOST_BYTES."""
 MOST_BYTES: Final = 64 << 20
-"""but to no more than this, or its own size."""
+"""Bytes beyond which a message must not expand, unless it is itself that large."""
 MOST_PARTS: Final = 1 << 17
-"""Most batches of a stream: reading one takes some 10 us, whatever it holds."""
+"""Most messages of an uncompressed stream: reading a message takes some 10 us, whatever it holds."""
 BYTES_PER_ROW: Final = 8
-"""Bytes that a row counts as that takes none."""
+"""Bytes that count for each row, since rows of some types take none."""
 _STRUCT_BYTES: Final = 16
 """Bytes of a buffer's offset and length, or of a node's length and nulls."""
 _DICTIONARY, _RECORDS = 2, 3
@@ -33,7 +33,7 @@ class ExpandsError(ValueError):
 
 
 def check_stream(message: pa.Buffer) -> None:
-    """Raise ExpandsError, or what Arrow or `struct` raise at a stream that is broken."""
+    """Raise ExpandsError for a stream that expands to too much, and what Arrow or `struct` raise for a broken one."""
     most = most_bytes(message.size)
     most_rows = max(most // BYTES_PER_ROW, message.size)
     num_bytes = num_rows = 0

@@ -5,9 +5,9 @@ from decimal import Context, Decimal, localcontext
 from typing import Final
 
 EXACT: Final = Context(prec=100_000, Emax=999_999, Emin=-999_999)
-"""Context that rounds no stored number: these have some 10,000 digits on each side of the point at the most. Beyond its
-bounds a result is rounded, or `decimal.Overflow` is raised, so that no query can ask for a number that fills the
-memory."""
+"""Context that rounds no number of up to 100,000 digits. Stored numbers have at most 10,001 digits before the point and
+rarely many after it. Beyond its bounds a result is rounded, or `decimal.Overflow` is raised, so that no query can ask
+for a number that fills the memory."""
 
 
 def exactly() -> AbstractContextManager[Context]:

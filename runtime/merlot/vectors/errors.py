@@ -7,7 +7,7 @@ from merlot.errors import InvalidInputError
 
 
 class LimitExceededError(InvalidInputError):
-    """Raised if the query needs more groups, rows or bytes than the table allows."""
+    """Raised if the query needs more groups, rows or bytes than the table, an engine or the memory allows."""
 
     code: ClassVar[int] = QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED
 
@@ -19,6 +19,6 @@ class UnsupportedQueryError(InvalidInputError):
 
 
 class QueryArithmeticError(InvalidInputError):
-    """Raised if a whole number does not fit into 64 bits, or a value cannot be cast."""
+    """Raised if a value that the query needs cannot be computed: a sum beyond 64 bits, or a text that is no number."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION

@@ -21,7 +21,7 @@ _HIGHEST: Final = (1 << 63) - 1
 
 
 def computed(function: str, operands: Sequence[Scaled]) -> Scaled | None:
-    """Compute plus, minus, times, negate or abs; None if 64 bits may not hold a result."""
+    """Compute plus, minus, times, negate or abs; None for another function, or if 64 bits may not hold a result."""
     operation = _OPERATIONS.get(function)
     if operation is None:
         return None

@@ -127,7 +127,7 @@ class GroupTable:
         groups = np.empty(num_rows, np.uint32)
         start = 0
         while start < num_rows:
-            # Every row may be a new group. A quarter of the table stays free, so that a table grows in few steps.
+            # Every row may be a new group. A step begins with a quarter of the table free, so that steps are few.
             if 4 * self.num_groups > 3 * self._room:
                 self._grow()
             stop = min(num_rows, start + self._room - self.num_groups)
@@ -184,18 +184,19 @@ def _slots_for(room: int) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups by order of arrival."""
+    """Groups of rows, numbered from 0: by `group` in the order of arrival, by others in an order of theirs."""
 
     of_rows: NDArray[np.uint32]
+    """Group of each row."""
     first_rows: Rows
-    """First row of each group, ascending."""
+    """First row of each group; ascending only if groups are numbered in the order of arrival."""
 
     def __len__(self) -> int:
         return len(self.first_rows)
 
 
 def group(keys: KeyWords) -> Groups:
-    """Group rows with equal keys."""
+    """Group rows with equal keys; groups are numbered in the order of arrival."""
     if not keys.words:
         return Groups(np.zeros(keys.num_rows, np.uint32), np.zeros(min(1, keys.num_rows), np.uint32))
     if len(keys.words) == 1 and is_dense(keys.spaces[0], keys.num_rows):
@@ -215,5 +216,5 @@ def group(keys: KeyWords) -> Groups:
 
 
 def is_dense(space: int, num_rows: int) -> bool:
-    """Return True if an array of `space` elements is cheaper than hashing num_rows."""
+    """Return True if an array of `space` elements is cheaper than hashing num_rows keys."""
     return space <= min(MAX_DENSE, 8 * num_rows + 65_536)

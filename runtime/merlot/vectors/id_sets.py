@@ -66,7 +66,7 @@ def write(type_: TypeName, ids: NDArray[Any]) -> str:
 
 
 def read(text: str) -> RoaringIdSet:
-    """Read the text of a set; raise IdSetError."""
+    """Return the set that a text spells. Raise IdSetError."""
     try:
         data = base64.b64decode(text, validate=True)
     except binascii.Error:

@@ -36,7 +36,7 @@ class JsonValues:
 
     @property
     def is_written_once(self) -> bool:
-        """True if no value can be written in another way, as 1.50, "\\n" and { } can."""
+        """True if each value is written in its canonical form, as 1.50, "\\n" and { } may not be."""
         return bool(_FITS[self.kinds].all())
 
     def at(self, rows: NDArray[np.int64]) -> JsonValues:
@@ -50,8 +50,8 @@ class JsonValues:
         return None if json_scan.read_integers(self.data, self.begins, self.lengths, self.kinds, numbers) else numbers
 
     def doubles(self) -> NDArray[np.float64] | None:
-        """Return numbers, 0 for nothing; None if other values are among them, or digits that take more than one
-        division."""
+        """Return numbers, 0 for nothing; None if other values are among them, or numbers with an exponent or more than
+        15 digits."""
         numbers = np.empty(len(self), np.float64)
         return None if json_scan.read_doubles(self.data, self.begins, self.lengths, self.kinds, numbers) else numbers
 

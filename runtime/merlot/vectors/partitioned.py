@@ -1,7 +1,7 @@
 """Group many rows, by parts of the hashes of their keys (`kernels.partition`), on all threads.
 
 Numbers are packed into words as `vectors.groups` packs codes. A text is a word of its own, its hash, and every text is
-compared with the one its group began with. Groups are numbered by part, then by order of arrival: the same for any
+compared with the first text of its group. Groups are numbered by part, then by order of arrival: the same for any
 number of threads.
 """
 
@@ -93,7 +93,8 @@ _Column = _Numbers | _Floats | _Texts
 def group_many(columns: Sequence[pa.Array], num_rows: int, run: Run) -> Groups | None:
     """Group rows with equal values in all columns, null being a value.
 
-    None if another way is as good (few rows, or few possible keys), for other types, or if two texts have one hash."""
+    Return None if another way is as good (few rows, or few possible keys), for types that have no key columns, or if
+    two keys have one hash."""
     if num_rows < LEAST_ROWS:
         return None
     every = run(_columns_of, columns)
@@ -107,7 +108,7 @@ def group_many(columns: Sequence[pa.Array], num_rows: int, run: Run) -> Groups |
 
 
 def _columns_of(column: pa.Array) -> list[_Column] | None:
-    """Return key columns that distinguish the values; None for a type that this is not for."""
+    """Return key columns that distinguish the values; None for a type that has none."""
     type_ = column.type
     nulls: list[_Column] = []
     if column.null_count:

@@ -1,4 +1,4 @@
-"""BIG_DECIMAL as whole numbers of a common scale, where 64 bits hold them: almost always, without an object a row."""
+"""BIG_DECIMAL as whole numbers of a common scale, without an object per row, where 64 bits hold them: almost always."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ MOST_SCALE: Final = 40
 _MOST_DIGITS: Final = 18
 _EXACT_DOUBLE: Final = 1 << 53
 _EXACT_POWER: Final = 22
-"""Power of ten up to which whole numbers and powers of ten are doubles, so that their quotient is rounded once."""
+"""Exponent of the largest power of ten that is a double. Whole numbers up to `_EXACT_DOUBLE` are doubles too, so that a
+quotient is rounded once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Scaled:
         return nearest.reshape(self.values.shape)
 
     def objects(self) -> NDArray[np.object_]:
-        """Return Decimal objects: a row of them takes as long as a hundred of these numbers."""
+        """Return Decimal objects, each of which takes as long as a hundred of these numbers."""
         out = np.empty(self.values.size, object)
         for place, number in enumerate(np.atleast_1d(self.values).tolist()):
             out[place] = _number(number, self.scale)
@@ -80,8 +81,8 @@ def doubles_of(numbers: Any) -> NDArray[np.float64]:
 
 
 def scaled_of(texts: pa.Array) -> Scaled | None:
-    """Read plain decimal texts without nulls as whole numbers; None if 64 bits may not hold one, or one is no such
-    text."""
+    """Read plain decimal texts without nulls as whole numbers; None if 64 bits may not hold a number, or if a text is
+    not plain."""
     offsets, data = text_buffers(texts)
     scale = kernels.common_scale(offsets, data)
     if scale < 0:
@@ -120,7 +121,7 @@ def raised(numbers: Scaled, scale: int) -> Scaled | None:
 
 
 def aligned(parts: Sequence[Scaled]) -> list[Scaled] | None:
-    """Return all parts in units of the smallest; None if 64 bits may not hold one."""
+    """Return all parts in the smallest of their units; None if 64 bits may not hold a number."""
     scale = max(part.scale for part in parts)
     same = []
     for part in parts:
@@ -134,8 +135,8 @@ def aligned(parts: Sequence[Scaled]) -> list[Scaled] | None:
 
 
 def joined(parts: Sequence[Scaled], join: Any) -> Scaled | None:
-    """Return what `join` makes of the parts' values in one unit, each of which it takes from one of them; None if 64
-    bits may not hold one."""
+    """Bring the parts to one unit, and join their values by `join`, which takes each value from one of the parts.
+    Return None if 64 bits may not hold a number."""
     same = aligned(parts)
     if same is None:
         return None
@@ -144,7 +145,8 @@ def joined(parts: Sequence[Scaled], join: Any) -> Scaled | None:
 
 
 def texts_of(values: NDArray[np.int64], scale: int) -> pa.Array | None:
-    """Return plain texts of numbers in units of 10**-scale; None if they are more than one array takes."""
+    """Return plain texts of numbers in units of 10**-scale; None for a scale above MOST_SCALE, or for more bytes than
+    one array takes."""
     if scale > MOST_SCALE:
         return None
     offsets = np.empty(len(values) + 1, np.int64)

@@ -17,7 +17,8 @@ ASCII: Final = 0x80
 
 
 def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Return offsets, i32 or i64, and bytes, read-only as those of a mapped column are; there are no nulls."""
+    """Return the offsets, i32 or i64, and the bytes of texts without nulls, read-only as those of a mapped column are.
+    The first offset of a slice may not be 0."""
     is_large = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     width = np.int64 if is_large else np.int32
     _, offsets, data = texts.buffers()
@@ -34,7 +35,7 @@ def is_ascii(texts: pa.Array) -> bool:
 
 
 def holds_parts(texts: pa.Array, parts: Sequence[str]) -> NDArray[np.bool_]:
-    """Mark the texts that have all parts, none of them empty, one behind the other."""
+    """Mark the texts that have all parts, none of them empty, in this order without overlap."""
     offsets, data = text_buffers(texts)
     encoded = [part.encode() for part in parts]
     starts = np.cumsum([0, *map(len, encoded)])
@@ -50,8 +51,8 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def float_texts(numbers: Any) -> pa.Array:
-    """Return FLOAT or DOUBLE as Java writes them: as Python does except for the small, the large and what is no
-    number."""
+    """Return FLOAT or DOUBLE numbers as Java writes them. Python writes only small, large and non-finite numbers in
+    another way."""
     texts = numbers.astype(str).astype(object)
     size = np.abs(numbers)
     others = np.flatnonzero(~((size >= 1e-3) & (size < 1e7) | (size == 0)))

@@ -144,7 +144,7 @@ class Vector:
 
 
 def constant(literal: Literal) -> Vector:
-    """Return the vector of a literal; NULL of an unknown type is a null BOOLEAN."""
+    """Return the vector of a literal; NULL of type UNKNOWN has a bool as its data."""
     base = literal.type.base
     nulls = np.array(True) if literal.value is None else None
     if base is TypeName.UNKNOWN:

@@ -29,12 +29,13 @@ _LOG = logging.getLogger(__name__)
 
 
 def build_segment(request: BuildRequest, rows: ColumnarRows, directory: Path) -> BuiltSegment:
-    """Write `<directory>/<name>.mseg`, replacing an existing file; a failure leaves nothing behind.
+    """Write `<directory>/<name>.mseg`, replacing an existing file; a failure leaves the folder as it was.
 
     `rows`, a table or an object that makes its columns one after another on demand, has the columns of the schema (in
     any order), of types that cast to `arrow_types.arrow_schema` without loss.
 
-    Raises InvalidInputError if it has not, UnavailableError if the file cannot be written."""
+    Raises InvalidInputError if the rows do not fit the schema, the request is impossible or a star-tree would be too
+    large; UnavailableError if the file cannot be written."""
     check_columns(request, rows)
     order = sorted_order(request, rows)
     with SegmentWriter(request, rows.num_rows, directory) as writer:
@@ -45,8 +46,8 @@ def build_segment(request: BuildRequest, rows: ColumnarRows, directory: Path) ->
 
 
 class SegmentWriter:
-    """Writer of one segment file, a column at a time; used by one thread. It is a context: without a commit nothing is
-    left behind.
+    """Writer of one segment file, a column at a time; used by one thread. It is a context manager: an exception in its
+    block deletes what was written, and the block has to end with a commit.
 
     Columns come in the order of the schema, each in the order of rows that the table asks for. Raises as
     `build_segment` does."""
@@ -139,7 +140,7 @@ class SegmentWriter:
         return content if request.partitioning is None else {**content, "partitions": self._partitions}
 
     def _add_partitions(self, partitioning: PartitioningSpec, column: BuildColumn, written: WrittenColumn) -> None:
-        """Note the partitions of a column's values, whatever the table declares."""
+        """Record the partitions that a column's values fall into, or the reason why they have none."""
         name = column.field.name
         values = column.values if written.distinct is None else written.distinct
         must_be_one = partitioning.enforce is PartitionEnforcement.ASSERT

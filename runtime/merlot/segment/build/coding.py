@@ -3,7 +3,7 @@
 Integers of a small range are ranked by marking the values that occur (two passes, 1 ns a value). Sorted integers are
 ranked by where they change. Others are sorted by radix if most values differ, else they go through Arrow's hash table,
 whose distinct values are then sorted. Floats go the same ways, as integers of the same order: bits of a negative number
-are flipped, so that -0.0 is just below 0.0. All NaN values become one, which is the largest.
+are flipped, so that -0.0 is just below 0.0. All NaN values become the same NaN, which is the largest value.
 """
 
 from dataclasses import dataclass

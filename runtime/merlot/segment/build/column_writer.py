@@ -74,8 +74,8 @@ def request_of(indexing: IndexingSpec, column: FieldSpec) -> ColumnRequest:
 
 
 def requests_of(indexing: IndexingSpec, schema: TableSchema) -> tuple[ColumnRequest, ...]:
-    """Return what a table asks of each of its columns. The last result is cached, because a job asks for all of its
-    segments."""
+    """Return what a table asks of each of its columns. The last result is cached, because a job builds many segments of
+    one table."""
     global _last
     last = _last
     if last is None or last[0] is not indexing or last[1] is not schema:

@@ -9,12 +9,12 @@ from merlot.spec.indexing import Encoding
 from merlot.spec.schema import FieldRole
 
 ALIGNED_SHARE: Final = 0.86
-"""Share of their bytes from which ids stay aligned: packing would save little and cost a copy in memory."""
+"""Share of their unpacked bytes from which ids and raw integers are not packed: packing would save little and cost a
+copy in memory."""
 SMALL_VALUES: Final = 16_384
-"""Number of values up to which ids stay aligned if a byte holds them: decoding costs a call, and packing saves
-little."""
+"""Number of values up to which a column of variable width has a dictionary, however many of its values differ."""
 RAW_SHARE: Final = 0.75
-"""Share of a metric's raw values that its dictionary and ids must not exceed."""
+"""Share of the raw bytes that a metric's dictionary and ids must not exceed, nor another column's dictionary alone."""
 DISTINCT_SHARE: Final = 0.7
 """Share of distinct values above which a column of variable width is stored raw, unless it is small."""
 
@@ -31,9 +31,10 @@ class ColumnStatistics:
     dictionary_bytes: int
     is_fixed_width: bool
     is_sorted: bool
-    """True if values never decrease, with one value per doc."""
+    """True if values never decrease, with one value per doc; False for raw values of variable width, which are not
+    compared."""
     integer_width: int | None
-    """Bits of the largest distance from the minimum; None unless integers."""
+    """Bits of the largest distance from the minimum; None if the values are not integers, or there are none."""
 
 
 def choose(statistics: ColumnStatistics, wish: Encoding, *, needs_dictionary: bool) -> ColumnEncoding:

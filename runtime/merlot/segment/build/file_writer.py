@@ -1,8 +1,8 @@
 """Write a segment file once, from front to back, and make it visible by a rename.
 
 Until `commit` only a temporary file exists, `.<name>.<pid>.<thread>.tmp`; afterwards the file is complete. It is not
-durable: nobody relies on a file where it was built, and `store.deepstore` makes it durable where it is kept. A failure,
-a full disk included, leaves no file of either name.
+durable: no process relies on a file where it was built, and `store.deepstore` makes it durable where it is kept. A
+failure, a full disk included, deletes the temporary file; an older file of the same name stays.
 """
 
 import contextlib

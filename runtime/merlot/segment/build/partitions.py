@@ -63,8 +63,8 @@ def _partitions(type_name: TypeName, function: PartitionFunctionSpec, values: Ar
 def quick_partitions(
     type_name: TypeName, function: PartitionFunctionSpec, values: Array | pa.Array
 ) -> NDArray[np.int64] | None:
-    """Return the partition of each value by Murmur without options, of text and whole numbers, or by Modulo; None for
-    all other functions. This takes 20 ns a value, where a call of the function takes 1,400."""
+    """Return the partition of each value if the function has no options and is Murmur, for STRING, INT or LONG, or
+    Modulo, for INT or LONG; else None. This takes 20 ns a value, where a call of the function takes 1,400."""
     name = function.function_name.lower()
     if name == "modulo" and not function.function_config and type_name in _WHOLE and isinstance(values, np.ndarray):
         remainders: NDArray[np.int64] = values.astype(np.int64) % function.num_partitions

@@ -13,7 +13,8 @@ from merlot.spec.schema import FieldSpec, TableSchema
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BuildRequest:
-    """Request to build one segment. Everything but `creation` and the names determines its content crc."""
+    """Request to build one segment. The rows and everything but `name`, `table` and `creation` determine its content
+    crc."""
 
     name: str
     table: str

@@ -45,8 +45,9 @@ class StoredColumn:
     num_docs: int
     values: Array | pa.Array
     offsets: NDArray[np.uint32] | None
-    """Starts of the docs' values in a multi-value column."""
+    """Starts of the docs' values in a multi-value column, and the end of the last, shape (num_docs + 1,); else None."""
     nulls: NDArray[np.uint64] | None
+    """Bit words, lowest bit first, 1 = null; None if no doc is null."""
     num_nulls: int
 
     @property
@@ -56,7 +57,7 @@ class StoredColumn:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedColumn:
-    """As StoredColumn, of values that have a dictionary already. Every entry of the dictionary occurs."""
+    """`StoredColumn` whose values have a dictionary already. Every entry of the dictionary occurs."""
 
     field: FieldSpec
     num_docs: int
@@ -80,7 +81,8 @@ BuildColumn = StoredColumn | EncodedColumn
 
 
 def stored_column(field: FieldSpec, column: pa.ChunkedArray) -> StoredColumn:
-    """Convert one column of rows to its stored form. Raises InvalidInputError if its type does not fit."""
+    """Convert one column of rows to its stored form. Raises InvalidInputError if its type or a value does not fit, or
+    if it has 2**32 values or more."""
     array = _one_array(column)
     if pa.types.is_null(array.type):
         array = array.cast(arrow_type(field))

@@ -13,7 +13,8 @@ from merlot.segment.build.rows import ColumnarRows, stored_column
 
 
 def sorted_order(request: BuildRequest, rows: ColumnarRows) -> pa.Array | None:
-    """Return the positions of the rows in the order that the table asks for; None if the rows are in it already."""
+    """Return the positions of the rows in the order that the table asks for; None if it asks for none, or if the rows
+    are in it already. Raises InvalidInputError for a column that does not exist or is multi-value."""
     keys = [_sort_key(request, rows, name) for name in request.indexing.sorted_columns]
     if not keys or rows.num_rows < 2:
         return None

@@ -20,8 +20,8 @@ MAX_MS = 1 << 63
 def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Array | None) -> dict[str, Any]:
     """Return the footer fields `start_time`, `end_time` (values of the time column) and their `_ms`.
 
-    Milliseconds are left out if any value is not an instant that 64 bits hold. Such a segment is never pruned by time,
-    which is slow and right."""
+    Milliseconds are left out if any value is not an instant that 64 bits hold, or if values that are not in the order
+    of time have no dictionary. Such a segment is never pruned by time, which is slow but correct."""
     date_format = field.time_format
     if column.min is None or column.max is None or date_format is None:
         return {}
@@ -39,7 +39,8 @@ def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Ar
 
 
 def _values(distinct: Array | pa.Array | None) -> list[JsonValue]:
-    """Return all distinct values, because a pattern such as MMddyyyy does not order values as time."""
+    """Return all distinct values, because a pattern such as MMddyyyy does not order values as time; none if they were
+    not counted."""
     if distinct is None:
         return []
     values = distinct.tolist() if isinstance(distinct, np.ndarray) else distinct.to_pylist()

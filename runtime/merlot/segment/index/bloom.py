@@ -67,8 +67,8 @@ def distinct_values(values: Array | pa.Array) -> Array | pa.Array:
 
 
 def hash_values(type_name: TypeName, values: Array | pa.Array) -> NDArray[np.uint64]:
-    """Hash integers as 64 bits, floats as doubles with a single zero, everything else by its bytes. A value thus keeps
-    its hash when its column is widened."""
+    """Hash integers as 64 bits, floats as doubles with a single zero, everything else by its bytes. So a value has the
+    same hash as INT and as LONG, and the same as FLOAT and as DOUBLE."""
     if isinstance(values, np.ndarray):
         plain = values.astype(np.float64) + 0.0 if type_name in _FLOATS else values.astype(np.int64)
         return hashing.hash_fixed(plain.view(np.uint64))

@@ -120,7 +120,8 @@ class DictIds:
         return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
-        """Return the ids at `docs`; of a packed column without decoding the rest if they are few."""
+        """Return the ids at `docs`. A few ids of a packed column are read without decoding the others. Raises
+        CorruptionError."""
         if self._cardinality <= 1:
             return _zeros(len(docs))
         if self._aligned is not None:
@@ -156,7 +157,8 @@ class DictIds:
         return self._file.array(ref, bits.packed_words(self._count, self._width))
 
     def _check(self, ids: Array) -> Array:
-        """Return the ids if they are below the cardinality: 2 us for 65,536, once per reader or decoding."""
+        """Return the ids if they are below the cardinality, else raise CorruptionError. It takes 2 us for 65,536 ids;
+        the ids of all docs are checked once per reader or decoding."""
         is_free = self._cardinality < 1 << 8 * ids.dtype.itemsize
         largest = int(np.maximum.reduce(ids)) if is_free and len(ids) else 0
         limit = max(1, self._cardinality)

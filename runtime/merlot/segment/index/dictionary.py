@@ -31,8 +31,8 @@ PACKED = "dict.packed"
 _PREFIX = "dict."
 
 PACKED_VALUES: Final = 1 << 16
-"""Limit for packed dictionaries. A reader keeps their decoded values for as long as it lives, outside the decode
-cache."""
+"""Limit for the values of a packed dictionary. A reader keeps their decoded values for as long as it lives, outside the
+decode cache."""
 
 # Estimate
 
@@ -79,7 +79,7 @@ def shapes(column: ColumnMetadata) -> Shapes:
     if PACKED not in column.buffers:
         return {VALUES: (STORED_NAMES[column.type], cardinality)}
     width = stored_width(column)
-    # For an impossible number of bits, a shape that no buffer has.
+    # An impossible number of bits gets a shape that no buffer has.
     fits = STORED_DTYPES[column.type].kind == "i" and 0 < width < bits.MAX_WIDTH and cardinality <= PACKED_VALUES
     return {PACKED: (("u8",) if fits else (), bits.packed_words(cardinality, width))}
 
@@ -167,7 +167,8 @@ class OrderedDictionary(ABC):
         return len(self._keys)
 
     def index_of(self, value: Any) -> int:
-        """Return the dict id of a value, -1 if absent. -0.0 finds 0.0: `range_of` finds both."""
+        """Return the dict id of a value, -1 if absent. -0.0 equals 0.0: if both are there, the id is that of -0.0, and
+        `range_of` returns both."""
         key = self._key(value)
         if key != key:
             return self._comparable if self._comparable < len(self._keys) else -1

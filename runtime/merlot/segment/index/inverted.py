@@ -85,8 +85,8 @@ def _entry(docs: NDArray[np.uint32]) -> bytes:
 
 
 def check(counts: NDArray[np.uint32], offsets: Array, docs: Array, what: str, file: MappedFile) -> None:
-    """Raise CorruptionError unless the entries cover their buffer and none is longer than its docs are. The docs of an
-    entry are checked when it is read."""
+    """Raise CorruptionError unless the entries cover their buffer and none is longer than four bytes per doc. The docs
+    of an entry are checked when it is read."""
     ends = offsets.view(np.int64)
     lengths = np.diff(ends)
     covers = ends[0] == 0 and ends[-1] == len(docs) and not np.any(ends & 3)
@@ -141,7 +141,7 @@ class InvertedIndex:
         return np.frombuffer(BitMap.deserialize(entry.tobytes()).to_array(), dtype=np.uint32)
 
     def union(self, dict_ids: Sequence[int]) -> NDArray[np.uint32]:
-        """Return the docs that hold any of the values, ascending, each once."""
+        """Return the docs that hold any of the values, ascending, each once. Raises CorruptionError."""
         if len(dict_ids) == 1:
             return self.doc_ids(dict_ids[0])
         if isinstance(dict_ids, range) and self.is_plain(dict_ids):

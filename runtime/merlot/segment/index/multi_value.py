@@ -40,7 +40,7 @@ def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
 
 
 class MultiValueOffsets:
-    """Offsets of the docs' values, decoded once."""
+    """Offsets of the docs' values, decoded into the decode cache."""
 
     def __init__(
         self, metadata: ColumnMetadata, num_docs: int, buffers: Mapping[str, BufferRef], file: MappedFile
@@ -54,7 +54,8 @@ class MultiValueOffsets:
         self._place = f"{metadata.name}/offsets"
 
     def all(self) -> NDArray[np.uint32]:
-        """Return all offsets (num_docs + 1,), read-only."""
+        """Return all offsets (num_docs + 1,), read-only. Raises CorruptionError if their end is not the number of
+        values."""
         return self._file.decoded(self._place, self._num_docs + 1, np.dtype(np.uint32), self._decode)
 
     def _decode(self, offsets: Array) -> None:

@@ -1,7 +1,7 @@
 """n-gram index: the docs that hold three given bytes in a row, for LIKE and REGEXP_LIKE. FORMAT.md §5.15.
 
-A doc that matches holds every three bytes of the texts that its pattern spells out, wherever they are. The docs found
-are candidates, whose values are read. A pattern that spells out less than three bytes in a row is not looked up.
+A doc that matches holds every three bytes of the texts that the pattern spells out, wherever they are. The docs of the
+index are candidates, whose values are read. A pattern that spells out fewer than three bytes in a row is not looked up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRAM_BYTES: Final = 3
 MOST_GRAMS: Final = 8
 """Number of grams of a pattern that are looked up: more would exclude few docs."""
 CHUNK_BYTES: Final = 4 << 20
-"""Bytes of text that are cut at a time: each byte takes some forty meanwhile."""
+"""Bytes of text that are cut into grams at a time: meanwhile each takes some forty bytes of memory."""
 
 
 class _Ngram(TermIndex):

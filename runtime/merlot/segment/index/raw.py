@@ -72,7 +72,7 @@ class RawValues:
         return self._file.decoded(self._place, self._count, self._dtype, self._decode)
 
     def take(self, docs: NDArray[np.uint32]) -> Array:
-        """Return the values at `docs`; of a packed column without decoding the rest if they are few."""
+        """Return the values at `docs`. A few values of a packed column are read without decoding the others."""
         if self._plain is not None:
             return self._file.take(self._plain, docs)
         if self._packed is None or not self._width or self._file.is_compressed(self._packed):

@@ -36,8 +36,8 @@ def size_bytes(num_values: int, num_bytes: int) -> int:
 
 
 def buffers_of(values: pa.Array) -> tuple[Array, NDArray[np.uint8]]:
-    """Return the offsets from 0, and the bytes that they divide, of a string or binary array without nulls. Copies only
-    if the array is a slice."""
+    """Return the offsets from 0, and the bytes that they divide, of a string or binary array without nulls. Copies
+    offsets only, of a slice or of an array whose offsets are wider than its bytes need."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     width = np.dtype("<i8") if large else np.dtype("<i4")
     _, offset_buffer, data_buffer = values.buffers()
@@ -66,12 +66,13 @@ def shapes(column: ColumnMetadata) -> Shapes:
 
 
 def shapes_of(prefix: str, count: int) -> Shapes:
-    """Return the shapes of so many strings."""
+    """Return the shapes of `count` strings."""
     return {prefix + OFFSETS: (("i4", "i8"), count + 1), prefix + BYTES: (("u1",), None)}
 
 
 def check(offsets: Array, data: NDArray[np.uint8], metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the offsets divide all of the bytes, and text is UTF-8: Arrow trusts both."""
+    """Raise CorruptionError unless the offsets divide all of the bytes, and text is UTF-8: Arrow trusts both. The text
+    of a BIG_DECIMAL must be canonical too."""
     covers = int(offsets[0]) == 0 and int(offsets[-1]) == len(data) and bool(np.all(offsets[1:] >= offsets[:-1]))
     file.require(covers, f"offsets are not those of the values column={metadata.name}")
     if metadata.type is TypeName.BYTES:
@@ -104,6 +105,6 @@ def read(metadata: ColumnMetadata, file: MappedFile, *, is_checked: bool) -> pa.
 
 
 def arrays(prefix: str, metadata: ColumnMetadata, count: int, file: MappedFile) -> tuple[Array, NDArray[np.uint8]]:
-    """Return the offsets and bytes of so many strings, unchecked."""
+    """Return the offsets and bytes of `count` strings, unchecked."""
     buffers = metadata.buffers
     return file.array(buffers[prefix + OFFSETS], count + 1), file.array(buffers[prefix + BYTES])

@@ -103,8 +103,8 @@ def shapes(column: ColumnMetadata, num_docs: int) -> Shapes:
 
 
 def check(zones: ZoneMaps, metadata: ColumnMetadata, file: MappedFile) -> None:
-    """Raise CorruptionError unless the bounds could be those of values. `agrees` checks that they are: it reads all
-    values."""
+    """Raise CorruptionError unless the bounds could be those of values. `agrees` checks that they are, which takes
+    reading all values."""
     is_known = True
     if metadata.encoding.has_dictionary:
         is_known = bool(zones.max.max() < (metadata.cardinality or 0))
@@ -115,7 +115,7 @@ def check(zones: ZoneMaps, metadata: ColumnMetadata, file: MappedFile) -> None:
 
 
 def agrees(zones: ZoneMaps, written: dict[str, Array]) -> bool:
-    """Return True if a column's zone maps are those that `write` would make of its values now."""
+    """Return True if a column's zone maps are those in `written`, the buffers that `write` makes of its values."""
     if MIN not in written:
         return True
     pairs = [(zones.min, written[MIN]), (zones.max, written[MAX])]

@@ -60,18 +60,12 @@ class KafkaEvents:
         self._producer = LastingProducer({"bootstrap.servers": brokers.servers, "log_level": 0}, topic, NUM_PARTITIONS)
 
     def append(self, count: int, partition: int = 0) -> None:
-        for number in range(self.num_events, self.num_events + count):
-            self._send(partition, event(number))
-        self._producer.poll()
+        self._producer.send_all(partition, map(event, range(self.num_events, self.num_events + count)))
         self.num_events += count
 
     def settle(self) -> None:
         """Until all of it is there."""
         assert self._producer.flush(PATIENCE_S)
-
-    def _send(self, partition: int, row: str) -> None:
-        while not self._producer.send(partition, row):
-            self._producer.poll(0.1)
 
 
 def kafka_manifest(brokers: KafkaBrokers, topic: str) -> Table:

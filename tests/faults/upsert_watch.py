@@ -172,16 +172,10 @@ class KafkaTopic:
         self._producer = LastingProducer({"bootstrap.servers": brokers.servers, "log_level": 0}, topic, NUM_PARTITIONS)
 
     def append(self, partition: int, lines: Sequence[str]) -> None:
-        for line in lines:
-            self._send(partition, line)
-        self._producer.poll()
+        self._producer.send_all(partition, lines)
 
     def settle(self) -> None:
         assert self._producer.flush(PATIENCE_S)
-
-    def _send(self, partition: int, row: str) -> None:
-        while not self._producer.send(partition, row):
-            self._producer.poll(0.1)
 
 
 def board_manifest(

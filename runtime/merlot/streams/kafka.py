@@ -36,9 +36,9 @@ ASK_S: Final = 10.0
 """Seconds that brokers have to answer about topics and offsets."""
 QUIET_S: Final = 5.0
 """Seconds without a message after which a reader asks whether its partition still exists, since librdkafka does not
-report a deleted topic, and whether messages are missed."""
+report a deleted topic, and where its log ends, since librdkafka may stop reading it."""
 QUIET_ASK_S: Final = 2.0
-"""Seconds for which that question may delay a poll beyond its timeout."""
+"""Seconds for which each of these questions may delay a poll beyond its timeout."""
 IDENTITY_S: Final = 1.0
 """Seconds between two checks whether a topic is still the same."""
 CHUNK_MESSAGES: Final = 500
@@ -298,7 +298,7 @@ class KafkaReader:
         self._held: KafkaError | None = None
         self._heard_s = time.monotonic()
         self._log_end = 0
-        """End of the log when brokers were last asked: nothing before it may still be missing when they are asked
+        """End of the log when brokers were last asked. All messages before it have to be here when they are asked
         again."""
         self._consumer.assign([start])
 
@@ -336,9 +336,9 @@ class KafkaReader:
         self._consumer.close()
 
     def _ask_if_quiet(self) -> None:
-        """Raise an error if the partition is gone, or messages do not come though the log has them: librdkafka gives up
-        a partition for good that has no leader for a moment (confluentinc/librdkafka issue 5430). Another client
-        gets them."""
+        """Raise an error if the partition is gone, or if the log has messages that do not come. librdkafka gives up a
+        partition for good that had no leader for a moment (confluentinc/librdkafka issue 5430); another client reads
+        it."""
         if time.monotonic() - self._heard_s < QUIET_S:
             return
         if self._partition not in _partitions(self._consumer, self._topic, QUIET_ASK_S):

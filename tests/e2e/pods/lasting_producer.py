@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 STUCK_S: Final = 20.0
-"""Seconds without an acknowledgement after which a producer is replaced if the brokers answer."""
+"""Seconds for which a partition's rows wait for an acknowledgement before a producer is replaced, if brokers answer."""
 LOOK_S: Final = 5.0
+"""Seconds between two questions whether the brokers answer."""
 ASK_S: Final = 2.0
+"""Seconds that they have for an answer."""
 _PURGED: Final = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
@@ -45,20 +47,29 @@ class LastingProducer:
         """Number of rows that are known to be in the log, by partition."""
         self._waiting: list[deque[str]] = [deque() for _ in range(num_partitions)]
         """Rows behind them."""
-        self._heard_s = self._looked_s = time.monotonic()
+        self._looked_s = time.monotonic()
+        self._heard_s = [self._looked_s] * num_partitions
+        """When each partition last had an acknowledgement or nothing to wait for: one may be stuck, others not."""
         self._producer = Producer(self._config)
 
     def send(self, partition: int, row: str) -> bool:
         """Return False if the row is not taken now: too many wait, or a broker that has just started does not know the
         topic yet."""
-        if not any(self._waiting):
-            self._heard_s = time.monotonic()
+        if not self._waiting[partition]:
+            self._heard_s[partition] = time.monotonic()
         try:
             self._produce(partition, row)
         except (BufferError, KafkaException):
             return False
         self._waiting[partition].append(row)
         return True
+
+    def send_all(self, partition: int, rows: Iterable[str]) -> None:
+        """Send rows, and wait until each is taken."""
+        for row in rows:
+            while not self.send(partition, row):
+                self.poll(0.1)
+        self.poll()
 
     def poll(self, timeout_s: float = 0.0) -> None:
         """Take acknowledgements. Has to be called again and again."""
@@ -83,30 +94,32 @@ class LastingProducer:
             self.failed.append(str(error))
 
     def _take(self, partition: int) -> None:
-        self._heard_s = time.monotonic()
+        self._heard_s[partition] = time.monotonic()
         self._waiting[partition].popleft()
         self._ends[partition] += 1
         self._acknowledged(partition)
 
     def _is_stuck(self) -> bool:
         now = time.monotonic()
-        if not any(self._waiting) or now < max(self._heard_s + STUCK_S, self._looked_s + LOOK_S):
+        heard_s = min((heard for heard, rows in zip(self._heard_s, self._waiting, strict=True) if rows), default=now)
+        if now < max(heard_s + STUCK_S, self._looked_s + LOOK_S):
             return False
         self._looked_s = now
         return self._log_ends() is not None
 
     def _replace(self) -> None:
+        # Partitions that are not stuck get the time to bring what is under way: the end of their log is asked for next.
+        self._producer.flush(LOOK_S)
         self._producer.purge()
         self._producer.flush(ASK_S)
         while (ends := self._log_ends()) is None:
             time.sleep(ASK_S)
+        self._producer = Producer(self._config)
         for partition, end in enumerate(ends):
             while self._ends[partition] < end:
                 self._take(partition)
-        self._producer = Producer(self._config)
-        self._heard_s = time.monotonic()
-        for partition, rows in enumerate(self._waiting):
-            for row in rows:
+            self._heard_s[partition] = time.monotonic()
+            for row in self._waiting[partition]:
                 self._produce(partition, row)
 
     def _log_ends(self) -> list[int] | None:

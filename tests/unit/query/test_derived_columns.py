@@ -186,16 +186,16 @@ def test_explain_says_which_segments_read_it(
     ],
 )
 def test_other_zones_and_units_are_computed(segments: list[ImmutableSegment], expression: str) -> None:
-    [told] = table_of(segments[0]).plans(f"SELECT {expression} FROM t WHERE {expression} > 5")
-    assert "$" not in told
+    [line] = table_of(segments[0]).plans(f"SELECT {expression} FROM t WHERE {expression} > 5")
+    assert "$" not in line
 
 
 def test_a_tree_answers_by_a_dimension_that_is_a_function(segments: list[ImmutableSegment]) -> None:
     sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY DATETRUNC('DAY', ts)"
-    [told] = table_of(segments[0]).plans(sql)
-    assert "FILTER_STARTREE_INDEX(indexLookUp:star_tree[$ts$DAY, city, $secs$MONTH])" in told
-    [told] = table_of(segments[0]).plans(sql, enableNullHandling="true")
-    assert "STARTREE" not in told
+    [line] = table_of(segments[0]).plans(sql)
+    assert "FILTER_STARTREE_INDEX(indexLookUp:star_tree[$ts$DAY, city, $secs$MONTH])" in line
+    [line] = table_of(segments[0]).plans(sql, enableNullHandling="true")
+    assert "STARTREE" not in line
 
 
 def test_joined_trees_have_such_dimensions_too(segments: list[ImmutableSegment], plain: list[ImmutableSegment]) -> None:
@@ -217,8 +217,8 @@ def test_a_column_whose_unit_is_another_today_is_computed(segments: list[Immutab
     fields = [{**one, "format": "EPOCH|MINUTES"} if one["name"] == "secs" else one for one in FIELDS]
     schema = TableSchema.model_validate({"fields": fields})
     table = Table(schema, segments[:1], ExecutionContext(schema=schema, indexing=INDEXING))
-    [told] = table.plans("SELECT num FROM t WHERE DATETRUNC('DAY', secs, 'MINUTES') > 5")
-    assert "$" not in told
+    [line] = table.plans("SELECT num FROM t WHERE DATETRUNC('DAY', secs, 'MINUTES') > 5")
+    assert "$" not in line
 
 
 def test_derived_columns_are_none_of_the_schemas(segments: list[ImmutableSegment]) -> None:
@@ -292,5 +292,5 @@ def test_a_merge_computes_them_of_its_own_rows(tmp_path: Path, plain: list[Immut
         check_contents(segment)
     sql = "SELECT DATETRUNC('DAY', ts), SUM(sold) FROM t WHERE \"$secs$MONTH\" > 0 GROUP BY 1 LIMIT 10000"
     table = table_of(*segments)
-    assert all("$ts$DAY" in told for told in table.plans(sql))
+    assert all("$ts$DAY" in line for line in table.plans(sql))
     check(table, plain, sql)

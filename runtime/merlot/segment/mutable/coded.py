@@ -167,8 +167,8 @@ class CodedValues:
     """Values as dict ids, and their dictionary."""
 
     def __init__(self, type_: TypeName, *, is_wanted: bool = False) -> None:
-        """is_wanted: keep the dictionary even if plain values take less memory. Texts that outgrow 32-bit offsets
-        become plain all the same."""
+        """is_wanted: keep the dictionary even if plain values take less memory, unless its texts outgrow 32-bit
+        offsets."""
         self._type = type_
         self._entries: ValueEntries = NumberEntries(type_) if is_fixed_width(type_) else TextEntries(type_)
         self._coded = _Coded(GrowingArray(np.uint8), 0)

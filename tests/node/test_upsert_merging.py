@@ -21,6 +21,8 @@ from merlot.server.realtime.files import NumberingFiles
 from merlot.testing.patience import PATIENCE_S, until
 
 EAGER = "compaction: {bufferTimePeriod: 0d, invalidRecordsThresholdCount: 1000000, merge: {maxNumSegmentsPerTask: 4}}"
+NUM_KEYS = 2000
+"""So many that segments keep valid rows: a merge of segments without any only removes them."""
 MODES = {
     "whole rows": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, {EAGER}}}}}",
     "snapshots": f"{{config: {{mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, snapshot: ENABLE, "
@@ -72,13 +74,13 @@ async def test_small_segments_become_one_while_rows_come_and_over_a_restart(boar
     async with asyncio.timeout(PATIENCE_S):
         while await board.num_merged() < 2:
             if await board.num_sealed() < 30:
-                board.write(board.random_rows(80))
+                board.write(board.random_rows(80, NUM_KEYS))
             await board.shows_newest()
             await asyncio.sleep(5 * POLL_S)  # the other test looks without a pause
     before = await board.num_sealed()
     await board.restart()
     await board.shows_newest()
-    board.write(board.random_rows(160))
+    board.write(board.random_rows(160, NUM_KEYS))
     await board.shows_newest()
     async with asyncio.timeout(PATIENCE_S):
         # What was being sealed when they were counted may be merged yet.
@@ -162,7 +164,7 @@ async def test_files_that_are_gone_from_the_table_stay_until_the_index_follows(
     async with asyncio.timeout(PATIENCE_S):
         while not merged:
             if await board.num_sealed() < 30:
-                board.write(board.random_rows(80))
+                board.write(board.random_rows(80, NUM_KEYS))
             await asyncio.sleep(2 * POLL_S)
     olds = set(map(str, merged[0].keys))
     new = f"{merged[0].keys[-1].name}@{merged[0].file.crc}"

@@ -184,16 +184,15 @@ class _SameTopic:
             )
 
     def make_sure(self) -> None:
-        """Ask and wait for the answer, if there is an id to compare with. Raises TopicGoneError as `look` does;
-        UnavailableError if no answer comes."""
+        """Ask and wait for the answer, if there is an id to compare with. Raises TopicGoneError as `look` does; an error
+        if no answer comes: without one, messages may be those of another topic."""
         if self.identity:
             try:
-                self._ask().result(QUIET_ASK_S)
+                with _translated(self._topic):
+                    self._ask().result(QUIET_ASK_S)
             except TimeoutError as error:
                 text = "brokers do not say whether the topic is still the same"
                 raise UnavailableError(f"{text} topic={self._topic}") from error
-            except KafkaException:
-                pass  # callers that ask for messages get the cause
         self.look()
 
     def close(self) -> None:

@@ -94,6 +94,10 @@ def test_brokers_that_do_not_answer_are_unavailable(monkeypatch: pytest.MonkeyPa
         reader.poll(10, 0.2)
     reader.close()
     stream.close()
+    recorded = stream_of("127.0.0.1:1", "trips", identity="the id of a topic")
+    with pytest.raises(UnavailableError, match="topic=trips"):
+        recorded.reader(0, 0)
+    recorded.close()
 
 
 def test_a_client_that_gets_nothing_of_a_log_with_messages_is_reported(mock: KafkaTopic) -> None:

@@ -107,9 +107,13 @@ def uids(objects: list[Json]) -> set[str]:
     return {one["metadata"]["uid"] for one in objects}
 
 
-def are_settled(cluster: Cluster, servers: int = 2) -> bool:
-    """Whether every table that is asked has that many servers and says that it is well; upserts keep their two."""
-    return all(is_settled(cluster, name, 2 if name == NAME else servers) for name in SERVED)
+def await_settled(cluster: Cluster, what: str, servers: int = 2) -> None:
+    """Until every table that is asked has that many servers and says that it is well; upserts keep their two.
+
+    One table after the other: a table with a stream progresses now and then, whenever it seals segments."""
+    for table in SERVED:
+        number = 2 if table == NAME else servers
+        cluster.await_true(f"{what}: {table}", lambda table=table, number=number: is_settled(cluster, table, number))
 
 
 def test_an_invalid_manifest_is_refused_at_once_with_its_path(begun: Cluster) -> None:
@@ -214,7 +218,7 @@ def test_servers_join_and_leave_while_tasks_merge(undisturbed: None, served: Clu
     )
     for replicas in (3, 2):
         served.kubectl("scale", "table", "flights", TOPIC, f"--replicas={replicas}")
-        served.await_true(f"{replicas} servers each", lambda replicas=replicas: are_settled(served, replicas))
+        await_settled(served, f"{replicas} servers", replicas)
     served.await_true("a Job merges", lambda: merging(served))
     is_merged = lambda: served.get("table", "flights")["status"].get("segments") == quarter.merged  # noqa: E731
     served.await_true("a segment per month", is_merged)
@@ -241,11 +245,10 @@ def test_pods_and_a_volume_that_are_lost_come_back(undisturbed: None, served: Cl
         are_there = {role: len(pods) for role, pods in after.items()} == {role: len(before[role]) for role in ROLES}
         is_other = not uids & {uid for pods in after.values() for uid in pods.values()}
         are_ready = all(is_ready(one) for role in ROLES for one in served.pods(role).values())
-        return (
-            are_there and is_other and are_ready and are_settled(served) and served.holds("upsert", CONFIG, "Executed")
-        )
+        return are_there and is_other and are_ready and served.holds("upsert", CONFIG, "Executed")
 
     served.await_true("they are back", is_back)
+    await_settled(served, "all is well")
     assert restarts(served, SERVERS)[second] == before[SERVERS][second]
 
 
@@ -258,7 +261,7 @@ def test_kafka_is_killed_and_knows_the_first_login_no_more(undisturbed: None, se
     is_new = lambda: served.get("pod", f"{HOST}-0").get("metadata", {}).get("uid", before) != before  # noqa: E731
     served.await_true("another pod", is_new)
     served.kubectl("wait", "--for=condition=Ready", f"pod/{HOST}-0", "--timeout=300s")
-    served.await_true("servers consume", lambda: are_settled(served))
+    await_settled(served, "servers consume")
 
 
 @pytest.fixture(scope="module")
@@ -343,7 +346,7 @@ def test_zookeeper_goes_and_comes(under_load: Load, watched: Watched, asked: Ask
     served.await_true("an event says so", lambda: has_event(served, "flights", "MetastoreUnavailable"))
     served.kubectl("scale", "statefulset", "merlot-zookeeper", "--replicas=1")
     served.await_true("it is in sync", lambda: served.holds("table", "flights", "ConfigInSync"))
-    served.await_true("all tables are well", lambda: are_settled(served))
+    await_settled(served, "all is well")
     watched.await_visible()
     last = watched.last(), asked.last()
     assert [one["wrong"] for one in last] == [one["wrong"] for one in before], last[0]["samples"] + last[1]["samples"]
@@ -357,8 +360,8 @@ def test_a_new_image_rolls_pod_by_pod_once_it_is_there(
     await_told(served, "flights", "Degraded", "True", "not-there")
     assert served.holds("table", "flights", "Ready")
     change_image(served, package, values, "runtime-next")
-    is_over = lambda: runs(served, "runtime-next") and are_settled(served)  # noqa: E731
-    served.await_true("every pod runs the new image", is_over, 600)
+    served.await_true("every pod runs the new image", lambda: runs(served, "runtime-next"), 600)
+    await_settled(served, "all is well")
     assert not set(before[SERVERS].values()) & set(restarts(served, SERVERS).values())
     await_healed(served, "flights")
 

@@ -184,8 +184,10 @@ class _SameTopic:
             )
 
     def make_sure(self) -> None:
-        """Ask and wait for the answer, if there is an id to compare with. Raises TopicGoneError as `look` does; an error
-        if no answer comes: without one, messages may be those of another topic."""
+        """Ask and wait for the answer, if there is an id to compare with.
+
+        Raises TopicGoneError as `look` does, and UnavailableError if no answer comes: without one, messages may be
+        those of another topic."""
         if self.identity:
             try:
                 with _translated(self._topic):

@@ -50,6 +50,7 @@ from merlot.values.types import TypeName
 A, B = SERVERS
 SCHEMA = TableSchema(fields=(FieldSpec(name="a", type=TypeName.INT),))
 NOTHING = np.empty(0, np.int64)
+CATCH_UP_S = 0.5
 
 
 class ListenerOnTest(PlainListener):
@@ -150,6 +151,8 @@ class ReplicaOnTest:
         """A message behind which nothing is read by the first settings."""
         self.is_told = True
         """Whether it hears of what changes."""
+        self.held_elsewhere: frozenset[str] | None = frozenset()
+        """Keys that other servers report; None if the reports were not read yet."""
         self.loaded: set[str] = set()
         self._cluster = cluster
         self.files = LocalSegmentFiles(folder / name)
@@ -174,7 +177,7 @@ class ReplicaOnTest:
             on_made=lambda: None,
             reported_as_of=lambda: -math.inf,
             grace_s=1e9,
-            tuning=StreamTuning(retry_s=cluster.retry_s, catch_up_s=0.5),
+            tuning=StreamTuning(retry_s=cluster.retry_s, catch_up_s=CATCH_UP_S),
         )
         self.consumer = PartitionConsumer(0, deps)
 
@@ -184,7 +187,7 @@ class ReplicaOnTest:
             servers = view.servers_of(open_segments(view)[0].name)
             self.consumer.follow(chains(view.stream_segments).get(0, {}), view.epoch, servers)
             positions = read_positions(self._cluster.store, TABLE)
-            self.consumer.follow_peers(positions, set(self._cluster.replicas), frozenset())
+            self.consumer.follow_peers(positions, set(self._cluster.replicas), self.held_elsewhere)
 
     def load(self, view: TableView) -> None:
         """Have all files that are committed, but those that it makes itself."""
@@ -297,6 +300,21 @@ def test_rows_that_every_replica_has_lost_are_given_up_and_told_of(cluster: Clus
     replicas = [cluster.start(A), cluster.start(B)]
     cluster.reaches(lambda: all(one.consumer.next_offset == 60 for one in replicas))
     assert lost_ranges(cluster.view) == {0: ((0, 30),)}
+
+
+@pytest.mark.parametrize("is_read", [False, True], ids=["unread reports", "another server answers"])
+def test_a_replica_behind_the_stream_is_not_queried_before_it_knows_that_no_other_server_answers(
+    cluster: ClusterOnTest, is_read: bool
+) -> None:
+    cluster.produce(80)
+    late = cluster.start(A, reads_until=50)
+    late.held_elsewhere = frozenset({first_of(cluster) + "@0"}) if is_read else None
+    cluster.reaches(lambda: late.consumer.next_offset == 50)
+    deadline = time.monotonic() + 3 * CATCH_UP_S
+    cluster.reaches(lambda: time.monotonic() > deadline)
+    assert not late.consumer.is_ready
+    late.held_elsewhere = frozenset()
+    cluster.reaches(lambda: late.consumer.is_ready)
 
 
 def test_a_replica_beyond_an_end_that_it_learns_of_late_keeps_what_it_has_answered(cluster: ClusterOnTest) -> None:

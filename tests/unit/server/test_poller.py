@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import cast
@@ -230,3 +231,21 @@ def test_messages_that_were_too_many_at_once_come_next_and_in_order(sizes: list[
     assert taken(batches) == list(range(total))
     assert (counts.messages, counts.rows) == (total, total)
     polled.close()
+
+
+def test_backlog_of_one_partition_does_not_keep_others_from_decoding() -> None:
+    slots = DecodeSlots(1)
+
+    def decode_once() -> None:
+        with slots.turn():
+            pass
+
+    other = threading.Thread(target=decode_once)
+    with slots.turn():
+        other.start()
+        time.sleep(0.05)
+    deadline = time.monotonic() + PATIENCE_S
+    while other.is_alive() and time.monotonic() < deadline:
+        with slots.turn():
+            time.sleep(0.001)
+    assert not other.is_alive()

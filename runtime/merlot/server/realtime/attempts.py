@@ -1,18 +1,19 @@
 """Skip a message that kills the process when it is decoded.
 
 Before messages are decoded, a file named after their offsets is written; afterwards it is deleted. A file that exists
-at the start belongs to a process that died in between: its messages are decoded one by one, each under a file of its
-own. A message that killed the process twice while it was decoded alone is not decoded again: it counts as a bad
-message.
+at the start belongs to a process that died in between, most likely for another reason: its messages are decoded in
+pieces, each under a file of its own, and those of a piece that is small enough one by one. A message that killed the
+process twice while it was decoded alone is not decoded again: it counts as a bad message.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import operator
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,14 +21,18 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from merlot.ingest.bad_rows import BadRow, BadRows
-from merlot.ingest.stream import StreamRows
+from merlot.ingest.stream import StreamRows, head, tail
 from merlot.streams.protocol import Messages
 
 _LOG = logging.getLogger(__name__)
 
 MOST_DEATHS: Final = 2
+PIECE: Final = 150
+"""Most messages that are decoded one by one after a death, and the size of the pieces of more messages. About the root
+of the most messages of a poll, so that a process that was killed by chance goes on after 150 short calls."""
 ENDED: Final = "the message ended the process each time that it was decoded"
 
 
@@ -45,20 +50,26 @@ class DecodeAttempts:
             self._deaths = {_range(file): int(file.read_text() or 0) for file in folder.iterdir()}
 
     def decode(self, messages: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
-        """Return the rows of messages. Messages at which a process died are decoded one at a time."""
+        """Return the rows of messages. Messages at which a process died are decoded in pieces."""
         first, end = int(messages.offsets[0]), int(messages.offsets[-1]) + 1
         suspects = [span for span in list(self._deaths) if span[0] < end and first < span[1]]
         if not suspects:
             return self._marked((first, end), 0, messages, rows)
-        pieces = []
-        for row in range(len(messages)):
-            pieces.append(self._alone(_slice(messages, row), rows))
-            if pieces[-1].stopped_by is not None:
-                return _joined(pieces)
+        decoded: list[StreamRows] = []
+        for start, stop in _pieces(messages.offsets, suspects):
+            piece = _slice(messages, start, stop)
+            decoded.append(self._decoded(piece, rows))
+            if decoded[-1].stopped_by is not None or decoded[-1].next_offset < piece.next_offset:
+                break
         for span in suspects:
-            if span[1] <= end and self._deaths[span] < MOST_DEATHS:
+            if span[1] <= decoded[-1].next_offset and self._deaths[span] < MOST_DEATHS:
                 self._forget(span)
-        return _joined(pieces)
+        return _joined(decoded)
+
+    def _decoded(self, piece: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
+        if len(piece) == 1:
+            return self._alone(piece, rows)
+        return self._marked((int(piece.offsets[0]), int(piece.offsets[-1]) + 1), 0, piece, rows)
 
     def _alone(self, message: Messages, rows: Callable[[Messages], StreamRows]) -> StreamRows:
         offset = int(message.offsets[0])
@@ -95,17 +106,20 @@ def _range(file: Path) -> tuple[int, int]:
     return int(first), int(end)
 
 
-def _slice(messages: Messages, row: int) -> Messages:
-    is_last = row == len(messages) - 1
-    return replace(
-        messages,
-        values=messages.values.slice(row, 1),
-        offsets=messages.offsets[row : row + 1],
-        timestamps_ms=messages.timestamps_ms[row : row + 1],
-        keys=None if messages.keys is None else messages.keys.slice(row, 1),
-        headers=None if messages.headers is None else messages.headers[row : row + 1],
-        next_offset=messages.next_offset if is_last else int(messages.offsets[row + 1]),
-    )
+def _pieces(offsets: NDArray[np.int64], suspects: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the messages that are decoded at a time, as the first index and the one behind the last."""
+    steps = np.full(len(offsets), len(offsets))
+    for span in suspects:
+        first, end = np.searchsorted(offsets, span)
+        steps[first:end] = np.minimum(steps[first:end], PIECE if end - first > PIECE else 1)
+    bounds = [0, *(np.flatnonzero(np.diff(steps)) + 1).tolist(), len(offsets)]
+    for first, end in itertools.pairwise(bounds):
+        for start in range(first, end, int(steps[first])):
+            yield start, min(end, start + int(steps[first]))
+
+
+def _slice(messages: Messages, start: int, stop: int) -> Messages:
+    return head(tail(messages, start), stop - start)
 
 
 def _none_of(message: Messages) -> Messages:

@@ -98,9 +98,9 @@ class PartitionConsumer:
         """Follow what shared state says of the partition's segments, by sequence; `servers` consume it."""
         self._replica_view.read = SegmentChain(records, epoch, frozenset(servers))
 
-    def follow_peers(self, positions: Positions, live: Collection[InstanceId], held: Set[str]) -> None:
+    def follow_peers(self, positions: Positions, live: Collection[InstanceId], held: Set[str] | None) -> None:
         """Follow the positions of replicas that want to end segments, the live servers, and the keys that other servers
-        report."""
+        report, if these were read."""
         self._replica_view.others = PeerState(positions, frozenset(live), held)
 
     def let_go(self, *, is_gone: bool) -> None:

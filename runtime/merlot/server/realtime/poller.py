@@ -34,19 +34,41 @@ AHEAD: Final = 2
 
 class DecodeSlots:
     """Limit on the threads that decode at a time, whatever the number of partitions. The others wait for messages,
-    which costs nothing, and queries of the server get the interpreter's lock now and then."""
+    which costs nothing, and queries of the server get the interpreter's lock now and then.
+
+    Threads decode in the order in which they asked. Those of a semaphore would not: a partition with a backlog takes
+    its slot again before a thread that waits wakes up, and the others wait for as long as the backlog lasts."""
 
     def __init__(self, num_threads: int) -> None:
-        self._free = threading.Semaphore(num_threads)
+        self._num_free = num_threads
+        self._waiting: deque[threading.Event] = deque()
+        self._lock = threading.Lock()
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Hold a slot; wait for a free one first."""
-        self._free.acquire()
+        self._acquire()
         try:
             yield
         finally:
-            self._free.release()
+            self._release()
+
+    def _acquire(self) -> None:
+        with self._lock:
+            if self._num_free:
+                self._num_free -= 1
+                return
+            mine = threading.Event()
+            self._waiting.append(mine)
+        mine.wait()
+
+    def _release(self) -> None:
+        """Pass the slot on to the thread that has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._num_free += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

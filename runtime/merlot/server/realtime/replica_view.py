@@ -30,11 +30,12 @@ class SegmentChain:
 
 @dataclass(frozen=True, slots=True)
 class PeerState:
-    """Positions in the table's segments, live servers, and keys that other servers can be queried for."""
+    """Positions in the table's segments, live servers, and keys that other servers can be queried for; None if their
+    reports have not been read yet."""
 
     positions: Positions = field(default_factory=dict)
     live: Set[InstanceId] = frozenset()
-    held: Set[str] = frozenset()
+    held: Set[str] | None = None
 
 
 class ReplicaView:
@@ -58,9 +59,9 @@ class ReplicaView:
 
     @property
     def is_held_elsewhere(self) -> bool:
-        """True if another server can be queried for the partition."""
+        """True if another server can be queried for the partition, as far as known."""
         held = self.others.held
-        return bool(held) and any(record.name + CONSUMING_SUFFIX in held for record in self.chain.records.values())
+        return held is None or any(record.name + CONSUMING_SUFFIX in held for record in self.chain.records.values())
 
     def note_written(self, view: TableView) -> None:
         """Take over the view that a write of the replica has made."""

@@ -281,10 +281,10 @@ class TableStream:
         if self._spec is not None and self._view is not None:
             self.follow(self._spec, self._view)
 
-    def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str]:
-        """Return the keys that other servers report, if that matters at the moment."""
+    def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str] | None:
+        """Return the keys that other servers report; None if that does not matter at the moment."""
         if not self._leaving and all(consumer.is_ready for consumer in list(self._consumers.values())):
-            return frozenset()
+            return None
         reports = ReportReader(self._deps.metastore, self._deps.table).read()
         others = set(live) - {self._deps.instance}
         return frozenset(key for instance in others if instance in reports for key in reports[instance].loaded)
@@ -302,9 +302,10 @@ class TableStream:
         if stream is not None and not stream.topic_id and self._streams.identity:
             stream_facts.record_topic_id(deps.metastore, deps.table, self._streams.identity)
         positions = read_positions(deps.metastore, deps.table)
-        self._held_elsewhere = self._keys_elsewhere(live)
+        held = self._keys_elsewhere(live)
+        self._held_elsewhere = held or frozenset()
         for consumer in list(self._consumers.values()):
-            consumer.follow_peers(positions, live, self._held_elsewhere)
+            consumer.follow_peers(positions, live, held)
         if spec.upsert is not None:
             self._publish_valid_docs()
         self._measure(declared)

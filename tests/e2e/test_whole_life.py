@@ -111,9 +111,9 @@ def await_settled(cluster: Cluster, what: str, servers: int = 2) -> None:
     """Until every table that is asked has that many servers and says that it is well; upserts keep their two.
 
     One table after the other: a table with a stream progresses now and then, whenever it seals segments."""
-    for table in SERVED:
-        number = 2 if table == NAME else servers
-        cluster.await_true(f"{what}: {table}", lambda table=table, number=number: is_settled(cluster, table, number))
+    for name in SERVED:
+        number = 2 if name == NAME else servers
+        cluster.await_true(f"{what}: {name}", lambda name=name, number=number: is_settled(cluster, name, number))
 
 
 def test_an_invalid_manifest_is_refused_at_once_with_its_path(begun: Cluster) -> None:

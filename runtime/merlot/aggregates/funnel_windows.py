@@ -60,7 +60,7 @@ class FunnelSettings:
         durations: tuple[str, ...] = ()
         for part in filter(None, text.upper().split(";")):
             name, is_set, value = part.partition("=")
-            if name == "MAXSTEPDURATION" and value.isdecimal() and int(value) > 0:
+            if name == "MAXSTEPDURATION" and value.isdecimal() and len(value) < 19 and int(value) > 0:
                 gap = int(value)
             elif name == "DURATIONFUNCTIONS":
                 durations = tuple(_duration(each.strip()) for each in value.split(","))

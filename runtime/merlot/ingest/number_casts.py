@@ -229,6 +229,8 @@ def plain_decimal(number: Decimal) -> str:
     text = format(number, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
+    if len(text.partition(".")[2]) > MAX_DECIMAL_DIGITS:
+        raise ValueError(number)
     return "0" if text in ("-0", "") else text
 
 

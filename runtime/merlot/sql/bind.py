@@ -178,7 +178,7 @@ def ordinal(node: Node, outputs: Sequence[Output], place: str) -> Output | None:
     """Return the SELECT item that a bare whole number names; None for any other expression."""
     if not isinstance(node, Number) or not node.text.isdigit():
         return None
-    position = int(node.text)
+    position = int(node.text[:20])
     if not 1 <= position <= len(outputs):
         raise SqlParseError(f"{place} position out of range position={position} columns={len(outputs)}")
     return outputs[position - 1]

@@ -54,7 +54,7 @@ def window_arguments(binder: Conditions, name: str, nodes: Sequence[Node]) -> li
     time, the first step that the row meets (from 1 on; 0: none), the window, the number of steps, and the settings,
     joined by semicolons. Raise SqlValidationError if they do not fit."""
     number = nodes[2].text if len(nodes) > 2 and isinstance(nodes[2], Number) else ""
-    num_steps = int(number) if number.isdecimal() else 0
+    num_steps = int(number[:9]) if number.isdecimal() else 0
     if not 1 <= num_steps <= MAX_STEPS or len(nodes) < _BEFORE_STEPS + num_steps:
         raise SqlValidationError(
             f"{name} takes a time, a window, the number of steps (1 to {MAX_STEPS}) and so many steps"

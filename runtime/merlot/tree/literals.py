@@ -34,6 +34,7 @@ _CYCLE_MS = 146_097 * DAY_MS
 """400 years, after which the calendar repeats."""
 _YEAR_2000_MS = 946_684_800_000
 _FAR_YEAR = re.compile(r"(?P<year>-[0-9]{4,9}|[0-9]{5,9}|0000)(?=-[0-9]{2}-[0-9]{2})")
+_MILLIS = re.compile(r"-[0-9]{1,20}|[0-9]{1,7}|[0-9]{9,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITIES = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "infinity")}
 _SPECIAL = {**_INFINITIES, "nan": math.nan}
@@ -134,7 +135,7 @@ def timestamp_millis(text: str) -> int:
     Digits are milliseconds, but eight of them are a date: `20130101`. Years before 1 and after 9999 are read as
     `timestamp_text` writes them. Raise SqlValidationError for other texts."""
     stripped = text.strip()
-    if re.fullmatch("-?[0-9]+", stripped) and len(stripped) != 8:
+    if _MILLIS.fullmatch(stripped):
         return int(stripped)
     far = _FAR_YEAR.match(stripped)
     cycles = int(far["year"]) // 400 - 5 if far else 0

@@ -209,8 +209,8 @@ def _epoch(text: str, unit: str, size: str) -> EpochFormat:
         )
     if unit not in UNIT_NANOS:
         raise InvalidInputError(f"unknown unit {unit!r} in {text!r}; one of {', '.join(UNIT_NANOS)}")
-    if not size.isdecimal() or int(size) < 1:
-        raise InvalidInputError(f"size must be a whole number above 0 in {text!r}")
+    if not size.isdecimal() or len(size) > 9 or int(size) < 1:
+        raise InvalidInputError(f"size must be a whole number above 0, of 9 digits at most, in {text!r:.100}")
     return EpochFormat(unit, int(size))
 
 

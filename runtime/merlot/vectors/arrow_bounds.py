@@ -9,8 +9,10 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 LEAST_BYTES: Final = 1 << 20
 """Bytes that every message may expand to."""
@@ -58,16 +60,11 @@ def check_uncompressed(message: pa.Buffer) -> None:
 
 
 def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
-    """Raise ExpandsError for texts that share their bytes, as in dictionaries and views, and would be large apart."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    is_text = is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    num_bytes = 0
-    if pa.types.is_dictionary(column.type) and is_text:
-        for chunk in column.chunks:
-            num_bytes += pc.sum(pc.binary_length(chunk.dictionary).take(chunk.indices)).as_py() or 0
-    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        num_bytes = sum(sum(len(value.as_buffer() or b"") for value in chunk) for chunk in column.chunks)
+    """Raise ExpandsError for values that share their bytes and would be large apart: those of dictionaries, runs, and
+    views of texts and lists. The column was validated."""
+    if not _shares(column.type):
+        return
+    num_bytes = sum(int(_value_bytes(chunk).sum()) for chunk in column.chunks)
     if num_bytes > most_bytes(message_bytes):
         raise ExpandsError(f"a column expands to too much bytes={num_bytes}")
 
@@ -75,6 +72,79 @@ def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
 def most_bytes(message_bytes: int) -> int:
     """Return the bytes that a message of this size may expand to."""
     return max(LEAST_BYTES, min(TIMES * message_bytes, MOST_BYTES), message_bytes)
+
+
+def _shares(kind: pa.DataType) -> bool:
+    """Return True if values of the type, or values in them, may share their bytes."""
+    is_view = pa.types.is_string_view(kind) or pa.types.is_binary_view(kind)
+    if is_view or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return True
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _shares(kind.storage_type)
+    return any(_shares(kind.field(number).type) for number in range(kind.num_fields))
+
+
+def _value_bytes(values: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of each value once nothing is shared; those behind nulls may count."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _value_bytes(values.storage)
+    if pa.types.is_dictionary(kind):
+        return _taken(_value_bytes(values.dictionary), pc.fill_null(values.indices, 0))
+    if pa.types.is_run_end_encoded(kind):
+        ends = np.clip(values.run_ends.to_numpy().astype(np.int64) - values.offset, 0, len(values))
+        return np.repeat(_value_bytes(values.values), np.diff(ends, prepend=0))
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        views = np.frombuffer(values.buffers()[1] or b"", np.int32)  # 16 bytes each, which begin with the length
+        return views[:: _STRUCT_BYTES // 4][values.offset :][: len(values)].astype(np.int64)
+    if pa.types.is_struct(kind):
+        return sum((_value_bytes(values.field(number)) for number in range(kind.num_fields)), _zeros(values))
+    if pa.types.is_nested(kind) and not pa.types.is_union(kind):
+        return _list_bytes(values)
+    return _plain_bytes(values)
+
+
+def _list_bytes(lists: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of the elements of each list, of whatever layout, or map."""
+    kind = lists.type
+    if not len(lists):
+        return _zeros(lists)
+    if pa.types.is_fixed_size_list(kind):
+        elements = lists.values.slice(lists.offset * kind.list_size, len(lists) * kind.list_size)
+        return _value_bytes(elements).reshape(len(lists), kind.list_size).sum(axis=1)
+    if pa.types.is_map(kind):
+        num_bytes = _value_bytes(lists.keys) + _value_bytes(lists.items)
+    else:
+        num_bytes = _value_bytes(lists.values)
+    before = np.concatenate([[0], np.cumsum(num_bytes)])
+    starts = lists.offsets.to_numpy().astype(np.int64)
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return before[starts + lists.sizes.to_numpy()] - before[starts]
+    return np.diff(before[starts])
+
+
+def _plain_bytes(values: pa.Array) -> NDArray[np.int64]:
+    """Return the bytes of values that share none."""
+    kind = values.type
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    if is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    try:
+        return np.full(len(values), (kind.bit_width + 7) // 8)
+    except ValueError:  # null, and unions, of which nothing is read
+        return _zeros(values)
+
+
+def _taken(num_bytes: NDArray[np.int64], indices: pa.Array) -> NDArray[np.int64]:
+    if not len(num_bytes):
+        return np.zeros(len(indices), np.int64)
+    return num_bytes[indices.to_numpy()]
+
+
+def _zeros(values: pa.Array) -> NDArray[np.int64]:
+    return np.zeros(len(values), np.int64)
 
 
 def _expanded(metadata: pa.Buffer, body: pa.Buffer | None) -> tuple[int, int]:

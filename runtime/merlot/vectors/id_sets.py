@@ -7,7 +7,6 @@ writes them, a byte, the number of bitmaps, and before each the high 32 bits of 
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from dataclasses import dataclass
 from typing import Any, Final
@@ -69,7 +68,7 @@ def read(text: str) -> RoaringIdSet:
     """Return the set that a text spells. Raise IdSetError."""
     try:
         data = base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         data = b""
     kind = data[0] if data else -1
     if kind == _NOTHING and len(data) == 1:

@@ -36,7 +36,7 @@ ROWS_PER_PIECE: Final = 1 << 16
 ROWS_PER_PART: Final = 1 << 13
 """Rows of a part: its table fits into the innermost caches."""
 PARTS_PER_PIECE: Final = 8
-BYTES_PER_ROW: Final = 28
+BYTES_PER_ROW: Final = 32
 """Bytes of a row: two hashes, its number, its part's row, and its group twice."""
 
 

@@ -3,8 +3,10 @@
 import io
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -56,6 +58,51 @@ HOSTILE = {
         pa.table({"a": pa.DictionaryArray.from_arrays(pa.array([0] * 10_000, pa.int8()), pa.array(["x" * 100_000]))})
     ),
 }
+TEXT = pa.array(["x" * 100_000, "y"])
+IDS = np.zeros(10_000, np.int8)
+VIEW = np.array([100_000, int.from_bytes(b"xxxx", "little"), 0, 0], np.int32)  # length, prefix, buffer, offset
+VIEWS = pa.Array.from_buffers(
+    pa.string_view(), 10_000, [None, pa.py_buffer(np.tile(VIEW, 10_000)), pa.py_buffer(b"x" * 100_000)]
+)
+RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([10_000, 10_001], pa.int32()), TEXT)
+LISTS = pa.ListViewArray.from_arrays(np.zeros(10_000, np.int32), np.full(10_000, 100_000, np.int32), zeros(800_000))
+HOSTILE |= {
+    name: partial(lambda column: stream(pa.table({"a": column}), "zstd"), column)
+    for name, column in {
+        "one long text, many views": VIEWS,
+        "one long run": RUNS,
+        "views of one list": LISTS,
+        "views of one list in structs": pa.StructArray.from_arrays([LISTS], ["b"]),
+        "a long run in lists": pa.ListArray.from_arrays(np.array([0, 10_001], np.int32), RUNS),
+        "ids of bytes of one length": pa.DictionaryArray.from_arrays(
+            IDS, pa.array([b"x" * 100_000], pa.binary(100_000))
+        ),
+        "ids of views": pa.DictionaryArray.from_arrays(IDS, TEXT.cast(pa.string_view())),
+        "ids of lists": pa.DictionaryArray.from_arrays(IDS, pa.array([[1] * 100_000])),
+        "runs of ids": pa.RunEndEncodedArray.from_arrays(
+            pa.array([10_000], pa.int32()), pa.DictionaryArray.from_arrays(IDS[:1], TEXT)
+        ),
+    }.items()
+}
+SHARED = {
+    "views": pa.array(["x" * 20, None, "y"], pa.string_view()),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array(["x", None])),
+    "views of lists": pa.array([[1, 2], None, [3]], pa.list_view(pa.int64())),
+    "views in lists": pa.array([["x"], None, ["y", None]], pa.list_(pa.string_view())),
+    "views in lists of one length": pa.array([["x", "y"], None], pa.list_(pa.string_view(), 2)),
+    "views in maps": pa.array([[("a", "b")], None, []], pa.map_(pa.string(), pa.string_view())),
+    "views in structs": pa.array([{"b": "x"}, None], pa.struct({"b": pa.string_view()})),
+    "ids of nothing": pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.string())),
+    "ids of views": pa.DictionaryArray.from_arrays(IDS[:3], pa.array(["x"], pa.string_view())),
+    "no lists": pa.array([], pa.list_view(pa.string_view())),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_values_that_share_little_are_read(name: str) -> None:
+    whole = pa.table({"a": SHARED[name]})
+    rows, bad = decoded(stream(whole), stream(whole.slice(1)))
+    assert (bad, rows) == ({}, [number for number, part in enumerate((whole, whole.slice(1))) if len(part)])
 
 
 @pytest.mark.parametrize("name", HOSTILE)

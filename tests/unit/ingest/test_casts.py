@@ -101,6 +101,7 @@ CASES: list[tuple[str, pa.Array, TypeName, list[Any]]] = [
         TypeName.DOUBLE,
         [5.0, 0.5, 5.0, NAN, INF],
     ),
+    ("digits without end", pa.array(["1." + "7" * 20_000, "1." + "0" * 20_000]), TypeName.BIG_DECIMAL, [BAD, "1"]),
     ("too large once rounded", pa.array(["1" * 400, "1e99999999999", "3.5e38"]), TypeName.FLOAT, [BAD, BAD, BAD]),
     ("rounded once", pa.array(["1.00000005960464485"]), TypeName.FLOAT, [1.0000001192092896]),
     ("seconds past 64 bits", pa.array([2**62, -(2**62), 7], pa.timestamp("s")), TypeName.LONG, [BAD, BAD, 7000]),

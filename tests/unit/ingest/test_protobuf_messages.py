@@ -111,7 +111,13 @@ def test_enum_of_an_unknown_number_is_its_number() -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("?", "acme.Trip"), (TEXT, "acme.Trop"), (base64.b64encode(b"\xff").decode(), "acme.Trip"), (TEXT[:40], "x")],
+    [
+        ("?", "acme.Trip"),
+        ("ä", "acme.Trip"),
+        (TEXT, "acme.Trop"),
+        (base64.b64encode(b"\xff").decode(), "acme.Trip"),
+        (TEXT[:40], "x"),
+    ],
 )
 def test_wrong_descriptor_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInputError):

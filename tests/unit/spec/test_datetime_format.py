@@ -98,6 +98,7 @@ def test_writing_and_reading_is_the_identity(millis: int) -> None:
     [
         ("EPOCH|FORTNIGHTS", "unknown unit 'FORTNIGHTS'"),
         ("EPOCH|DAYS|0", "size must be a whole number above 0"),
+        (f"EPOCH|DAYS|{'9' * 5_000}", "size must be a whole number above 0, of 9 digits at most"),
         ("x:DAYS:EPOCH", "size must be"),
         ("1:DAYS:EPOK", "unknown date-time format"),
         ("epoch", "unknown date-time format 'epoch'; write TIMESTAMP, EPOCH"),

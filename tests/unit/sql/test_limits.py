@@ -1,8 +1,10 @@
 """What one text may hold: as much as tools send, and an error that says the limit beyond that."""
 
 import pytest
+from tests.sql.slt_stages import bind_stages
 
 from merlot.errors import InvalidInputError
+from merlot.functions.json_path import parse_path
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.spec.schema import TableSchema
@@ -161,3 +163,38 @@ def test_parsing_and_binding_end_at_the_deadline_and_when_nobody_waits() -> None
             parse(LONG, budget)
         with pytest.raises(error):
             bind(parsed, SCHEMA, budget=budget)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a FROM t ORDER BY {digits}",
+        "SELECT a FROM t GROUP BY {digits}",
+        "SELECT a FROM t UNION SELECT b FROM t ORDER BY {digits}",
+        "SELECT a FROM t WHERE a = {digits}",
+        "SELECT a FROM t WHERE a IN (1, {digits})",
+        "SELECT a FROM t LIMIT {digits}",
+        "SELECT a FROM t OFFSET {digits}",
+        "SELECT ROUND(a, {digits}) FROM t",
+        "SELECT FUNNELMAXSTEP(a, 10, {digits}, a = 1) FROM t",
+        "SELECT FUNNELMAXSTEP(a, 10, 1, a = 1, 'MAXSTEPDURATION={digits}') FROM t",
+        "SELECT DATETIMECONVERT(a, '{digits}:MILLISECONDS:EPOCH', '1:DAYS:EPOCH', '1:DAYS') FROM t",
+        "SELECT DATETIMECONVERT(a, '1:MILLISECONDS:EPOCH', '1:DAYS:EPOCH', '{digits}:DAYS') FROM t",
+        "SELECT a, LAG(a, {digits}) OVER (ORDER BY a) FROM t",
+        "SELECT a, NTILE({digits}) OVER (ORDER BY a) FROM t",
+        "SELECT SUM(a) OVER (ORDER BY a ROWS BETWEEN {digits} PRECEDING AND CURRENT ROW) FROM t",
+    ],
+)
+def test_number_of_more_digits_than_python_reads_is_refused(sql: str) -> None:
+    text = sql.format(digits="9" * 5_000)
+    with pytest.raises(InvalidInputError) as caught:
+        bind_stages(parse_statement(text), {"t": SCHEMA})
+    assert len(str(caught.value)) < 1_000
+    with pytest.raises(InvalidInputError):
+        bind(parse(text), SCHEMA, {})
+
+
+@pytest.mark.parametrize("digits", [19, 400, 5_000])
+def test_whole_number_of_many_digits_in_a_condition_of_a_path_compares_as_a_number(digits: int) -> None:
+    path = parse_path(f"$.a[?(@ < {'9' * digits})]")
+    assert [node.value for node in path.nodes({"a": [1, "x"]})] == [1]

@@ -7,7 +7,6 @@ a message does not set is null if the type can tell (optional, oneof, messages),
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
@@ -74,7 +73,7 @@ def _message_class(descriptor_set: str, message: str) -> type[Message]:
         for file in files.file:
             pool.Add(file)
         message_class: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(message))
-    except (binascii.Error, DecodeError, TypeError) as error:
+    except (ValueError, DecodeError, TypeError) as error:
         raise InvalidInputError(f"wrong descriptor set of Protobuf reason={error}") from error
     except KeyError as error:
         raise InvalidInputError(f"no such message in the descriptor set message={message} reason={error}") from error

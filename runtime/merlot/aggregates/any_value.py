@@ -50,6 +50,6 @@ class AnyValue(AggregationFunction):
             return from_arrow(call.result, columns[0])
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
         numbers = columns[0].fill_null(0).to_numpy(zero_copy_only=False).astype(DTYPES[base])
-        # Which of the two zeros came first depends on the segments.
+        # Segments decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
         plain = numbers if numbers.dtype.kind != "f" else numbers + np.zeros(1, numbers.dtype)
         return Vector(call.result, plain, missing if missing.any() else None)

@@ -30,7 +30,8 @@ from merlot.vectors.vector import Vector
 
 
 class Average(AggregationFunction):
-    """AVG: the sum, rounded once, divided by the count; -Infinity without values, as in Pinot."""
+    """AVG: the sum, rounded once, divided by the count. Without values it is -Infinity, as in Pinot, or NULL with null
+    handling."""
 
     name = "avg"
     parameters = (AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)

@@ -26,7 +26,7 @@ from merlot.vectors.vector import Vector
 
 class Boolean(AggregationFunction):
     """BOOL_AND or BOOL_OR: the least or greatest truth value. Without values, BOOL_AND is true and BOOL_OR false, as in
-    Pinot."""
+    Pinot; with null handling both are NULL."""
 
     def __init__(self, name: str, *, is_and: bool) -> None:
         self.name = name

@@ -45,7 +45,7 @@ SKETCH_BYTES: Final = 512
 
 
 class CpcState(State):
-    """Sketch by group of values, and its unions with sketches of other states."""
+    """Sketch of each group, which also takes in the sketches of other states."""
 
     def __init__(self, type_: TypeName, log2k: int, dictionary: Dictionary | None) -> None:
         self._type = type_
@@ -64,8 +64,8 @@ class CpcState(State):
         return number * SKETCH_BYTES + min(16 * self._num_values, number << (self._log2k + 1))
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """Return True if there is a dictionary. The library takes one value at a time, so each value of a dictionary is
-        offered only once a chunk."""
+        """Return True if there is a dictionary. The library takes one value at a time, so `add_ids` offers a group
+        each value of a chunk only once."""
         return self._dictionary is not None
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:

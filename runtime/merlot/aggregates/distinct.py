@@ -39,7 +39,7 @@ from merlot.vectors.vector import Vector, arrow_type
 
 MAX_ARGUMENTS: Final = 8
 MAX_MARKED: Final = 1 << 20
-"""Groups times dict ids up to which a byte for each is cheaper than a table of the pairs that occur."""
+"""Groups times dict ids up to which a byte for each is cheaper than lists of the pairs that occur."""
 _BITS: Final[dict[int, Any]] = {1: np.uint8, 4: np.uint32, 8: np.uint64}
 
 

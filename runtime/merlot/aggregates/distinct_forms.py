@@ -1,4 +1,4 @@
-"""Pinot's other names of distinct counts that are exact here, and DISTINCTCOUNTBITMAP over stored bitmaps."""
+"""Pinot's other distinct counts, which are exact here, and DISTINCTCOUNTBITMAP, which also reads stored bitmaps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from merlot.values.types import TypeName
 NO_BITMAP = "bytes are no serialized roaring bitmap"
 TEXT: Final = MappingProxyType({"settings": TypeName.STRING})
 NO_SKETCHES: Final = ANYTHING - {TypeName.BYTES}
-"""Argument types where Pinot would merge sketches that are stored in bytes."""
+"""Argument types of a form that refuses BYTES: Pinot would merge them as stored sketches."""
 PRECISIONS: Final = MappingProxyType({"p": TypeName.INT, "sp": TypeName.INT})
 
 
@@ -79,8 +79,8 @@ class DistinctCountBitmap(DistinctCount):
         return DistinctState(INT, num_groups, (*inputs, UNKNOWN)[0].dictionary())
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
-        """Return Roaring bitmaps in their portable form, which Pinot's Java library reads. A negative number is above
-        all others, as there."""
+        """Return Roaring bitmaps in their portable form, which Pinot's Java library reads. To both, numbers are
+        unsigned: a negative number is greater than all others."""
         values = columns[0].flatten().to_numpy().view(np.uint32)
         places = np.cumsum(np.diff(columns[0].offsets.to_numpy()))
         parts = np.split(values, places[:-1])

@@ -58,8 +58,8 @@ class ExtremeState(State):
         self._seen = grown(self._seen, num_groups)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """Return True if there are ranked ids. Their extreme and one look-up take a tenth of the time of looking up
-        every value."""
+        """Return True for a single group with ranked ids. Their extreme and one look-up take a tenth of the time of
+        looking up every value."""
         return not is_grouped and self._ascending is not None
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -96,12 +96,12 @@ class ExtremeState(State):
 
 
 def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
-    """Return the answers, with Pinot's defaults where there was no value."""
+    """Return the answers. Without values they are Pinot's defaults, or NULL with null handling."""
     missing = state.is_null().to_numpy(zero_copy_only=False) if state.null_count else None
     filled = state if missing is None else state.fill_null(0)
     numbers: NDArray[Any] = filled.to_numpy(zero_copy_only=False)
     is_long = call.result.base is TypeName.LONG
-    # Which of the two zeros came first depends on the segments.
+    # Segments decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
     result = numbers.astype(np.int64) if is_long else numbers.astype(np.float64) + 0.0
     if missing is None:
         return Vector(call.result, result)
@@ -113,7 +113,8 @@ def finished(call: AggregateCall, state: pa.Array, *, is_min: bool) -> Vector:
 
 
 class Extreme(AggregationFunction):
-    """MIN or MAX, as a DOUBLE or, for texts, as a text; MINLONG or MAXLONG, only for whole numbers."""
+    """MIN or MAX, as a DOUBLE; MINLONG or MAXLONG, of whole numbers only, as a LONG. `variant` hands texts to MINSTRING
+    or MAXSTRING."""
 
     def __init__(self, name: str, *, is_min: bool, is_long: bool = False) -> None:
         self.name = name

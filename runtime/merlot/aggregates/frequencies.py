@@ -19,12 +19,12 @@ from merlot.vectors.encoding import MAX_DENSE_SPACE
 from merlot.vectors.scaled import Scaled, doubles_of
 
 MAX_PENDING: Final = 1 << 20
-"""Pairs of group and value that are collected before equal pairs are counted together."""
+"""Pairs of group and value that are collected before equal pairs of several chunks are counted together."""
 Numbers = NDArray[Any]
 
 
 def number_type(type_: SqlType) -> SqlType:
-    """Return the type in which values are stored."""
+    """Return the type that values have in a state."""
     return LONG if type_.base in INTEGERS else DOUBLE
 
 

@@ -26,7 +26,7 @@ from merlot.vectors.vector import Vector
 Groups = NDArray[np.uint32]
 """Group of each row."""
 Chosen = NDArray[np.int64]
-"""Numbers of groups, ascending."""
+"""Distinct numbers of groups, ascending."""
 
 ANYTHING: Final = frozenset(TypeName)
 INTEGERS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.BOOLEAN, TypeName.TIMESTAMP})
@@ -52,7 +52,8 @@ class AggregateCall:
     constants: tuple[Value, ...] = ()
     result: SqlType
     nulls: bool = False
-    """True if null handling is on. Then rows that lack an argument are left out, and no values give NULL."""
+    """True if null handling is on. Then rows with a null argument are left out (unless the function `takes_nulls`), and
+    the answer of most aggregates is NULL if there are no values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Dictionary(Protocol):
     def __len__(self) -> int: ...
     @property
     def numeric(self) -> NDArray[Any] | None:
-        """Values as an array, if they are of fixed width."""
+        """Values as an array if they are of fixed width, else None."""
         ...
 
     def arrow(self) -> pa.Array:
@@ -81,7 +82,7 @@ class Input(Protocol):
     """Facts about an argument's values that are known before they come."""
 
     def bounds(self) -> tuple[int, int] | None:
-        """Return the smallest and largest whole number that may occur."""
+        """Return the smallest and largest whole number that may occur; None if unknown."""
         ...
 
     def dictionary(self) -> Dictionary | None:
@@ -116,7 +117,8 @@ UNKNOWN: Final = Known()
 class State(ABC):
     """State of an aggregate by group, while it accumulates values. One thread.
 
-    `groups` is None if all rows are of group 0; otherwise all groups are below the last argument of `grow`."""
+    `groups` is None if all rows are of group 0; otherwise all groups are below the number of groups that `start` got,
+    or `grow` last."""
 
     @abstractmethod
     def grow(self, num_groups: int) -> None:
@@ -124,7 +126,8 @@ class State(ABC):
 
     @abstractmethod
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        """Add rows. values: per argument its values in the form of `vectors.vector`, without nulls."""
+        """Add rows. values: per argument its values in the form of `vectors.vector`, without nulls. If the function
+        `takes_nulls`, they are Arrow arrays that may have nulls."""
 
     @abstractmethod
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:
@@ -175,10 +178,10 @@ class AggregationFunction(ABC):
     takes_nulls: bool = False
     """True if rows that lack an argument come too, even with null handling; then every argument is an Arrow array."""
     gives_rows: bool = False
-    """True if it finishes with lists of which every value is a row of the query's answer. It then stands alone in
-    SELECT."""
+    """True if it finishes with lists of which every value is a row of the query's answer. A call is then a whole item
+    of SELECT, and never part of an expression."""
     written: str = ""
-    """Arguments as a query writes them, if `complete` adds to them."""
+    """Arguments as a query writes them, if these are not `parameters`; for the documentation."""
 
     @property
     def arity(self) -> tuple[int, int]:
@@ -186,7 +189,7 @@ class AggregationFunction(ABC):
         return sum(not parameter.is_optional for parameter in self.parameters), len(self.parameters)
 
     def complete(self, args: Sequence[Expr]) -> Sequence[Expr]:
-        """Return the arguments of its parameters from those in a query; raise SqlValidationError."""
+        """Return the arguments for its parameters, given those of a query."""
         return args
 
     @abstractmethod
@@ -203,7 +206,7 @@ class AggregationFunction(ABC):
 
     @abstractmethod
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Return answers of type `call.result`, one per state."""
+        """Return answers of type `call.result`, one per state; lists of that type if it `gives_rows`."""
 
     def variant(self, types: Sequence[SqlType]) -> str:
         """Return the name of the aggregate that computes it for arguments of these types."""
@@ -219,8 +222,7 @@ class AggregationFunction(ABC):
         raise NotImplementedError(self.name)
 
     def from_bytes(self, stored: pa.Array) -> list[pa.Array]:
-        """Return the state columns of stored states, none of which is empty. By default these are the bytes themselves;
-        raise SketchError."""
+        """Return the state columns of stored states, if `has_bytes`. No stored state is empty. Raise SketchError."""
         raise NotImplementedError(self.name)
 
     def merge(
@@ -230,7 +232,7 @@ class AggregationFunction(ABC):
         spending = account.current()
         spending.function = self.name.upper()
         state = self.start(call, num_groups)
-        # As much again as the states have, and for the merged ones once more.
+        # The state takes about as many bytes as these columns, and the merged columns as many again.
         spending.expect("", 2 * sum([column.nbytes for column in columns]))
         state.merge(columns, groups)
         return state.columns(np.arange(num_groups))
@@ -298,7 +300,8 @@ class Several(State):
 
 
 def nothing(call: AggregateCall, counts: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Return which answers are NULL, by the number of values; None without null handling."""
+    """Return a mask of the answers that are NULL because there were no values. None if no answer is, or without null
+    handling."""
     if not call.nulls:
         return None
     empty: NDArray[np.bool_] = counts == 0

@@ -55,7 +55,8 @@ class FunnelSettings:
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Parse texts between semicolons, as 'STRICT_ORDER;MODE=KEEP_ALL;MAXSTEPDURATION=10'; raise ValueError."""
+        """Parse settings joined by semicolons, such as 'STRICT_ORDER;MODE=KEEP_ALL;MAXSTEPDURATION=10'; raise
+        ValueError."""
         modes, gap = 0, 0
         durations: tuple[str, ...] = ()
         for part in filter(None, text.upper().split(";")):
@@ -117,7 +118,7 @@ class EventState(State):
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """Events of some groups, in order of their times."""
+    """Events of some groups, in order of their times within a group. Group g has events [bounds[g], bounds[g + 1])."""
 
     times: NDArray[np.int64]
     steps: NDArray[np.int32]
@@ -183,7 +184,7 @@ class Funnel(AggregationFunction):
 
 
 class FunnelMaxStep(Funnel):
-    """FUNNELMAXSTEP(time, window, n, step, … [, mode, …]): how many steps follow one another in a window, at most."""
+    """FUNNELMAXSTEP(time, window, n, step, … [, setting, …]): the most steps that follow one another in a window."""
 
     name = "funnelmaxstep"
 
@@ -192,7 +193,7 @@ class FunnelMaxStep(Funnel):
 
 
 class FunnelMatchStep(Funnel):
-    """FUNNELMATCHSTEP, of the same arguments: for each step 1 if the best window has it, else 0."""
+    """FUNNELMATCHSTEP, with the same arguments: for each step 1 if the best window has it, else 0."""
 
     name = "funnelmatchstep"
 
@@ -208,7 +209,7 @@ class FunnelMatchStep(Funnel):
 
 
 class FunnelCompleteCount(Funnel):
-    """FUNNELCOMPLETECOUNT, of the same arguments: how many times all steps follow one another."""
+    """FUNNELCOMPLETECOUNT, with the same arguments: how many times all steps follow one another."""
 
     name = "funnelcompletecount"
 
@@ -220,7 +221,10 @@ class FunnelCompleteCount(Funnel):
 
 
 class FunnelStepDurationStats(Funnel):
-    """FUNNELSTEPDURATIONSTATS, with 'durationFunctions=AVG,MIN,…': for each step, times from it to the next one."""
+    """FUNNELSTEPDURATIONSTATS, with 'durationFunctions=AVG,MIN,…': for each step, a figure per function.
+
+    A figure describes the times from the step to the next step, in the windows that have all steps; it is 0 for the
+    last step. COUNT is 1 if the best window has the step, else 0."""
 
     name = "funnelstepdurationstats"
     takes_durations = True

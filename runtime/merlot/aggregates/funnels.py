@@ -37,7 +37,7 @@ Masks = NDArray[np.int64]
 
 
 class FunnelState(State):
-    """Values of each group, with a bit for each step that holds; a value may stand there several times."""
+    """Values of each group, with a bit for each step that holds; a value may occur several times."""
 
     def __init__(self, types: Sequence[SqlType]) -> None:
         self._types = types

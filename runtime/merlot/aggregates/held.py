@@ -39,14 +39,14 @@ class Holding:
         account.current().function = self._function_name
 
     def add(self, num_rows: int) -> None:
-        """Note rows that the state has taken in; raise LimitExceededError."""
+        """Note rows that the state has taken in; raise as `Account.expect` does."""
         self._num_rows += num_rows
         if self._num_rows >= self._measure_at_rows:
             self._measure_at_rows = self._num_rows + max(LEAST_ROWS, self._num_rows >> 3)
             self.measure()
 
     def measure(self) -> None:
-        """Measure what the state holds now; raise LimitExceededError."""
+        """Measure what the state holds now; raise as `Account.expect` does."""
         before, self._num_bytes = self._num_bytes, held_bytes(self._state)
         account.current().account.add(self._function_name, self._num_bytes - before)
 

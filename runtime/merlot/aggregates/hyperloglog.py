@@ -97,7 +97,7 @@ class SketchState(State):
         self._num_groups = max(num_groups, self._num_groups)
 
     def wants_ids(self, *, is_grouped: bool) -> bool:
-        """Return True if there is a dictionary: each of its values is hashed once."""
+        """Return True if there is a dictionary of raw values: each of them is hashed once."""
         return self._dictionary is not None and self._type is not TypeName.BYTES
 
     def add_ids(self, ids: NDArray[Any], groups: Groups | None) -> None:
@@ -145,14 +145,14 @@ class SketchState(State):
         kernels.offer(hashes, groups, self._log2m, registers)
 
     def _apart(self, hashes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return the register of its group into which each hash falls, and the register's value from that hash
-        alone."""
+        """Return for each hash the index of its register within its group, and the value that this hash alone gives the
+        register."""
         ranks = np.zeros(len(hashes), np.uint8)
         kernels.ranks(hashes, self._log2m, ranks)
         return hashes.astype(np.int64) >> (32 - self._log2m), ranks
 
     def _keep(self, places: NDArray[np.int64], registers: NDArray[np.uint8]) -> None:
-        """Note least values of registers, which are numbered through all groups."""
+        """Note values that registers have at least. places: indices of the registers, numbered through all groups."""
         self._note(places << _NOTE_BITS | registers)
 
     def _note(self, notes: NDArray[np.int64]) -> None:

@@ -1,8 +1,9 @@
 """DISTINCTCOUNTRAWHLLPLUS: Pinot's sketch of distinct values, clearspring's `HyperLogLogPlus.getBytes`.
 
-Values are hashed by their texts, as in Pinot. Registers are those of a `HyperLogLog` (`aggregates.hyperloglog`), in
-whose bytes states travel. Only the head differs: it holds p, a flag that nothing is sparse, and the length of the
-registers. A sketch is sparse only if the query's third argument asks for that, which is refused.
+Values are hashed by their texts, as in Pinot. Registers are laid out as in a `HyperLogLog` (`aggregates.hyperloglog`),
+in whose bytes states travel. Only the head differs: it holds a version, p, sp (0), a flag that nothing is sparse, and
+the length of the registers. A sketch is sparse only if the query's third argument asks for that, which is refused;
+stored sparse sketches are refused too.
 """
 
 from __future__ import annotations
@@ -126,7 +127,8 @@ def _stored(cell: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Return a varint: seven bits a byte, the least first; the eighth bit is set in all bytes but the last."""
+    """Return a varint: seven bits a byte, the least significant first; the eighth bit is set in all bytes but the
+    last."""
     parts = []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)

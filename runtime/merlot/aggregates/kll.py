@@ -121,7 +121,7 @@ class KllState(State):
 
 
 class PercentileKll(SketchFunction):
-    """PERCENTILEKLL(x, p [, K]); NaN without values."""
+    """PERCENTILEKLL(x, p [, K]): NaN without values, or NULL with null handling."""
 
     name = "percentilekll"
     parameters = (

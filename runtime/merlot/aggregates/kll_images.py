@@ -1,8 +1,9 @@
 """Check images of KLL sketches of doubles before the library reads them, because it trusts their contents.
 
-An image has four bytes of sizes and flags, K and M. If it has more than one value, a body follows: the number of
-values, the least K of the merged sketches, the number of levels and where each begins, the least and the greatest
-value, and the retained values. A value of level n stands for 2^n.
+An image begins with the length of its preamble, a version, a family, flags, K and M. A single value follows it. If
+there are more values, a body follows: the number of values, the least K of the merged sketches, the number of levels
+and where each begins, the least and the greatest value, and the retained values. A value of level n stands for 2^n
+values.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def is_sound(image: bytes) -> bool:
         return preamble_words == _SHORT and version == 1 and len(image) == _HEAD.size
     if flags & _SINGLE:
         is_whole = preamble_words == _SHORT and version == 2 and len(image) == _HEAD.size + 8
+        # Only NaN, which no sketch takes, differs from itself.
         return is_whole and struct.unpack_from("<d", image, _HEAD.size)[0] == struct.unpack_from("<d", image, 8)[0]
     return (
         preamble_words == _FULL and version == 1 and len(image) >= _HEAD.size + _BODY.size and _is_sound_body(image, k)

@@ -81,7 +81,8 @@ class ModeFunction(_OfFrequencies):
 
 
 class DistinctSum(_OfFrequencies):
-    """DISTINCTSUM and DISTINCTAVG: each value once, summed exactly and rounded once; without values 0 and -Infinity."""
+    """DISTINCTSUM and DISTINCTAVG: each value once, as a LONG or a DOUBLE, in a sum that is rounded once. Without
+    values they are 0 and -Infinity, or NULL with null handling."""
 
     def __init__(self, name: str, *, is_average: bool) -> None:
         self.name = name

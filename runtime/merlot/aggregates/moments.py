@@ -1,8 +1,9 @@
-"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP; with two arguments COVAR_POP, COVAR_SAMP, CORR.
+"""VAR_POP, VAR_SAMP, STDDEV_POP, STDDEV_SAMP, SKEWNESS, KURTOSIS; with two arguments COVAR_POP, COVAR_SAMP, CORR.
 
-States are counts, means and sums of squared deviations: they merge without losing digits to cancellation. With fewer
-values than needed (one, or two for a sample) the answer is NULL with null handling, else Pinot's -Infinity. The
-correlation with a constant is undefined: NULL with null handling, else NaN.
+States are counts, means and sums of powers or products of deviations: they merge without losing digits to cancellation.
+With fewer values than needed (one, or two for a sample) the answer is NULL with null handling, else Pinot's -Infinity.
+SKEWNESS and KURTOSIS need three and four values. With fewer they are NULL with null handling, else NaN, and so is the
+correlation with a constant, which is undefined.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class HighMoment(MomentFunction):
 
 
 class Correlation(MomentFunction):
-    """CORR."""
+    """CORR: undefined if one of its arguments is constant."""
 
     def _undefined(self, states: Sequence[Doubles]) -> NDArray[np.bool_]:
         undefined: NDArray[np.bool_] = (states[3] == 0) | (states[4] == 0)
@@ -161,7 +162,7 @@ def skewness(count: Doubles, _: Doubles, squares: Doubles, cubes: Doubles, _four
 
 
 def kurtosis(count: Doubles, _: Doubles, squares: Doubles, _cubes: Doubles, fourths: Doubles) -> Doubles:
-    """Return the kurtosis of a sample, in excess of the normal distribution's."""
+    """Return the kurtosis of a sample, in excess of the normal distribution's; 0 if the values are nearly equal."""
     variance = squares / (count - 1)
     spread = count * (count + 1) * fourths - 3 * squares * squares * (count - 1)
     result = spread / ((count - 1) * (count - 2) * (count - 3) * variance * variance)

@@ -45,8 +45,8 @@ class DistinctPairs:
             self._most = max(LEAST_PENDING, 2 * len(distinct))
 
     def by_group(self, num_groups: int) -> tuple[Ids, NDArray[np.int64]]:
-        """Return the distinct ids of each group, group after group, and where the ids of each begin, (num_groups +
-        1,)."""
+        """Return the distinct ids, group after group, and where the ids of each group begin and the last ones end,
+        (num_groups + 1,)."""
         owners, ids = _joined(self._owners), _joined(self._ids)
         ends = np.zeros(num_groups + 1, np.int64)
         count_groups(owners, ends[1:])

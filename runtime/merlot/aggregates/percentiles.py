@@ -1,6 +1,7 @@
 """PERCENTILE and PERCENTILEEST: the exact value at a position of the sorted rows.
 
-The p-th percentile of n rows is the one at position n · p / 100, rounded down, and the last for 100: Pinot's rule.
+The p-th percentile of n rows is the value at position n · p / 100, counted from 0 and rounded down; for p = 100 it is
+the last value. This is Pinot's rule.
 Pinot's PERCENTILEEST estimates; here it is the same value as a LONG. An answer takes memory for every distinct value of
 a group; PERCENTILETDIGEST does not.
 """
@@ -45,8 +46,8 @@ def percent_problem(constants: Sequence[Value]) -> str | None:
 
 
 class Percentile(AggregationFunction):
-    """PERCENTILE(x, p) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG. Settings say from how many values on Pinot
-    estimates; they have no effect here."""
+    """PERCENTILE(x, p) and PERCENTILESMARTTDIGEST(x, p [, settings]) as a DOUBLE, or PERCENTILEEST(x, p) as a LONG.
+    Settings say from how many values on Pinot estimates; they have no effect here."""
 
     def __init__(self, name: str, *, is_long: bool, has_settings: bool = False) -> None:
         self.name = name
@@ -76,7 +77,7 @@ class Percentile(AggregationFunction):
         places = np.minimum((totals * percent / 100).astype(np.int64), np.maximum(totals - 1, 0))
         values = frequencies.at(places)
         if self._is_long:
-            # NaN and values outside of a LONG become what Java converts them to.
+            # NaN and values outside the range of a LONG become what Java converts them to.
             whole = values if values.dtype == np.int64 else _whole(values.astype(np.float64))
             answers = np.where(totals == 0, _LONG.min, whole)
         else:

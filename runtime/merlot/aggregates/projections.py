@@ -42,8 +42,8 @@ Ordinals = NDArray[np.int64]
 
 
 def ordinals(type_: SqlType, values: pa.Array) -> Ordinals:
-    """Return numbers that are ordered as the values, equal for equal values. NaN is the largest number, and null is
-    larger."""
+    """Return numbers that are ordered as the values, equal for equal values. NaN is larger than other numbers. Null is
+    the largest int64, which is also the ordinal of the greatest LONG."""
     present = values.drop_null() if values.null_count else values
     numbers = _ordinals(type_.base, present)
     if not values.null_count:
@@ -77,7 +77,7 @@ class ProjectedState(State):
         self._num_measures = num_measures
         self._is_min = is_min
         self._best = np.full(num_groups, _WORST, np.int64)
-        """Best first measure of each group, if its order does not depend on which values occur."""
+        """Best ordinal of the first measure, by group; unused if ordinals depend on which values occur."""
         self._parts: list[tuple[Groups, list[pa.Array]]] = []
         self._pending = 0
 
@@ -151,11 +151,11 @@ class ProjectedState(State):
 
 
 class Projection(AggregationFunction):
-    """EXPR_MIN(x, measure, …) and EXPR_MAX: x of the row with the least or greatest measures; a row for each of equal
-    rows.
+    """EXPR_MIN(x, measure, …) and EXPR_MAX: x of the row with the least or greatest measures. If several rows have
+    them, each gives a row of the answer.
 
-    It is called with its measures first and then with every value that is selected by these measures, of which it
-    answers one. So the values of a row stay together."""
+    It is called with its measures first, and then with the values of all calls that have these measures. It answers one
+    of these values. So the values of a row stay together."""
 
     gives_rows = True
     takes_nulls = True
@@ -194,7 +194,7 @@ class Projection(AggregationFunction):
         return ProjectedState(call.types, _measures(call), num_groups, is_min=self._is_min)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Return rows in ascending order of all values."""
+        """Return the rows of each state in ascending order of all values."""
         num_measures, place = _measures(call), _whole(call.constants[1])
         lists = columns[num_measures:]
         owners = np.repeat(np.arange(len(lists[0])), np.diff(lists[0].offsets.to_numpy()))
@@ -229,7 +229,8 @@ def _split(aggregate: Aggregate) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
 
 
 def together(calls: Sequence[Aggregate]) -> list[Aggregate]:
-    """Give each call the values of all calls with the same measures; raise SqlValidationError if these are too many."""
+    """Give each call the values of all calls of the same function, measures and filter. Raise SqlValidationError if
+    measures and values are more than MOST."""
     values: dict[tuple[Any, ...], dict[Expr, None]] = {}
     for call in calls:
         measures, several = _split(call)

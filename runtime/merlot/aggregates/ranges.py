@@ -31,7 +31,7 @@ _PAIR: Final = np.dtype([("min", ">f8"), ("max", ">f8")])
 
 
 class MinMaxRange(AggregationFunction):
-    """MINMAXRANGE: exact for whole numbers and rounded once; -Infinity without values, as in Pinot."""
+    """MINMAXRANGE: the range of whole numbers is exact and rounded once; -Infinity without values, as in Pinot."""
 
     name = "minmaxrange"
     parameters = (AggregateParameter(name="x", takes=NUMBERS | {TypeName.BYTES}),)
@@ -59,7 +59,7 @@ class MinMaxRange(AggregationFunction):
         missing = columns[0].is_null().to_numpy(zero_copy_only=False)
         least, greatest = (column.fill_null(0).to_numpy() for column in columns)
         with np.errstate(invalid="ignore"):
-            # Two LONGs may differ by 2**64 - 1, which their difference modulo 2**64 can hold.
+            # Two LONGs may differ by up to 2**64 - 1, which their difference modulo 2**64 can hold.
             span = greatest - least if greatest.dtype.kind == "f" else (greatest - least).view(np.uint64)
         answers = np.where(missing, -np.inf, span.astype(np.float64))
         return Vector(call.result, answers, missing if call.nulls and missing.any() else None)

@@ -42,7 +42,8 @@ def nominal_entries(constants: Sequence[Value], default: int) -> int:
 
 
 def _settings(given: Value) -> Mapping[str, str] | None:
-    """Return settings by their names in lower case; a bare number is that of entries. None if the text is malformed."""
+    """Return settings by their names in lower case; a whole number is the number of entries. None if the text is
+    malformed."""
     if isinstance(given, int):
         return {ENTRIES: str(given)}
     settings: dict[str, str] = {}

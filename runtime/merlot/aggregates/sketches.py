@@ -75,7 +75,7 @@ class _Sketches:
     members: Places
     """Entry of each of these rows."""
     bounds: Places
-    """Where each group begins among them."""
+    """Where the rows of each group begin, then the end of the last group."""
 
     def error(self, problem: str, member: int) -> SketchError:
         return SketchError(problem, int(self.rows[member]))

@@ -1,4 +1,4 @@
-"""SUM and SUMLONG, and the sums that other aggregates and rollups use.
+"""SUM, SUM0 and SUMLONG, and the sums that other aggregates and rollups use.
 
 Sums of whole numbers are exact and travel as two 64-bit halves (high * 2**32 + low, 0 <= low < 2**32). Sums of floats
 are compensated and travel with their rounding error. Sums of BIG_DECIMAL are exact, as text. All are rounded once, at
@@ -47,7 +47,7 @@ from merlot.vectors.scaled import Scaled, bounded, scaled_of, texts_of
 from merlot.vectors.vector import Vector
 
 FEW_SUMS: Final = 16
-"""Most sums that are added as Python's integers, which is cheaper than array operations for so few."""
+"""Up to this many sums are put together as Python's integers, which is cheaper than array operations for so few."""
 LOW_MASK: Final = np.int64(0xFFFFFFFF)
 _LIMB_BITS: Final = 32
 _LONG_BOUNDS: Final = (-(1 << 63), (1 << 63) - 1)
@@ -64,7 +64,8 @@ def exact_sum(values: NDArray[Any]) -> int:
 
 
 class IntegerSum(State):
-    """Exact sum of whole numbers: one i64 per group while bounds rule overflow out, two halves from then on."""
+    """Exact sum of whole numbers. A sum is one i64 while only rows with groups were added and bounds rule overflow out,
+    and two halves from then on."""
 
     def __init__(self, num_groups: int, first_input: Input = UNKNOWN) -> None:
         self._input = first_input
@@ -107,7 +108,7 @@ class IntegerSum(State):
         return [pa.array(half) for half in self.halves(groups)]
 
     def narrow(self) -> NDArray[np.int64] | None:
-        """Return the sum of each group if the bounds have ruled overflow of 64 bits out so far; else None."""
+        """Return the sum of each group while sums are one i64 each; None if they are two halves."""
         return self._sums if self._lows is None else None
 
     def halves(self, groups: Chosen) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -237,8 +238,8 @@ def _narrow(total: IntegerSum, groups: Chosen) -> NDArray[np.int64] | None:
 
 
 def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[int], int]:
-    """Return the exact sums, by group, of plain decimal texts as segments store them, and the number of fraction
-    digits.
+    """Return the exact sums, by group, of plain decimal texts as segments store them, and their number of fraction
+    digits: a sum is the whole number divided by 10 to the power of that.
 
     Each distinct number is split into limbs of 32 bits, whose sums are exact in 64 bits; Python adds the limbs of each
     group."""
@@ -308,7 +309,7 @@ def _as_doubles(texts: pa.Array) -> NDArray[np.float64]:
 
 
 class Sum(AggregationFunction):
-    """SUM: of everything that counts as a number, as a DOUBLE."""
+    """SUM: the sum of everything that counts as a number, as a DOUBLE."""
 
     name = "sum"
     parameters: tuple[AggregateParameter, ...] = (AggregateParameter(name="x"),)

@@ -2,8 +2,9 @@
 rows.
 
 A state is a digest in bytes, the verbose form of com.tdunning's MergingDigest (Dunning and Ertl, "Computing extremely
-accurate quantiles using t-digests"), which Pinot stores too. A BYTES column holds such digests. Values are collected
-and merged in, many at a time; up to about forty values of a group stay separate, and percentiles among them are exact.
+accurate quantiles using t-digests"), which Pinot stores too. A BYTES column holds such digests, or digests in the small
+form. Values are collected and merged in, many at a time. At the default compression, about 150 values of a group stay
+separate in states, and about forty in stored bytes; percentiles among them are exact.
 
 During merges, states have `FINER` times the requested compression, as MergingDigest has in memory. Merged in steps at
 the compression itself, two digests of 3,000 values in alternating ranges were 1 % off at the median; this way they are
@@ -49,7 +50,7 @@ DEFAULT_COMPRESSION: Final = 100
 MAX_COMPRESSION: Final = 10_000
 FINER: Final = 4
 MIN_PENDING: Final = 1 << 18
-"""Values that are collected before they are merged into digests, since each merge writes all digests anew."""
+"""Least number of values that are collected before they are merged into digests: each merge writes all digests anew."""
 _HEADER: Final = np.dtype([("kind", ">i4"), ("min", ">f8"), ("max", ">f8"), ("compression", ">f8"), ("count", ">i4")])
 _CENTROID: Final = np.dtype([("weight", ">f8"), ("mean", ">f8")])
 _HEADER_ROWS: Final = _HEADER.itemsize // _CENTROID.itemsize
@@ -98,7 +99,7 @@ class DigestState(State):
     def _merge_pending(self) -> None:
         if not self._num_pending:
             return
-        # A value as a centroid, and the merging's input and output.
+        # Memory for each value as a centroid, and for the input and output of the merge.
         account.current().expect("", 6 * _CENTROID.itemsize * self._num_pending)
         made = singletons(
             np.concatenate([numbers for numbers, _ in self._values]),
@@ -111,7 +112,7 @@ class DigestState(State):
         self._values, self._num_pending = [], 0
 
     def _united(self, parts: Sequence[tuple[pa.Array, Groups]]) -> tuple[pa.Array, NDArray[np.uint32]]:
-        """Return one digest per group, empty bytes without digests."""
+        """Return one digest per group, empty bytes without digests; and the numbers of the groups."""
         given = Serialized(
             values=pa.concat_arrays([digests for digests, _ in parts]),
             of_rows=np.concatenate([groups for _, groups in parts]).astype(np.uint32),

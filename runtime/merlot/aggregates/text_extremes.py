@@ -78,7 +78,7 @@ class TextExtremeState(State):
         return [texts.take(pa.array(places, mask=owners[places] != groups))]
 
     def _best_of_parts(self) -> tuple[NDArray[np.int64], pa.Array]:
-        """Return one text for each group that has any, by ascending groups."""
+        """Return the groups that have a text, ascending, and the best text of each."""
         parts = list(self._parts)
         with_ids = np.flatnonzero(self._best_ids != self._worst)
         if len(with_ids) and self._dictionary is not None:

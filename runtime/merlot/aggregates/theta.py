@@ -42,14 +42,14 @@ from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_ENTRIES: Final = 16_384
 MIN_PENDING: Final = 1 << 18
-"""Hashes that are collected before the least of them are selected."""
+"""Least number of hashes that are collected before the least hashes are selected."""
 
 Hashes = NDArray[np.uint64]
 
 
 def hashes_of(type_: TypeName, values: Any) -> Hashes:
     """Return hashes as DataSketches computes them of Java's values: whole numbers as long, other numbers as double,
-    texts in UTF-8."""
+    texts in UTF-8. Empty texts and bytes have the hash 0, which no sketch takes in."""
     out = np.empty(len(values), np.uint64)
     if type_ in TEXT:
         murmur3.hash_bytes(*text_buffers(values.cast(pa.large_binary())), out)
@@ -72,7 +72,7 @@ class ThetaState(State):
         self._hash_of_id: Hashes | None = None
         self._thetas = np.full(num_groups, MAX_THETA, np.uint64)
         self._seen = np.zeros(num_groups, np.bool_)
-        """True for groups that have a value; the states of other groups are empty bytes."""
+        """True for groups that have a sketch, or a value whose hash is not 0; the states of others are empty bytes."""
         self._parts: list[tuple[Groups, Hashes]] = []
         self._num_pending = 0
         self._bound = MIN_PENDING
@@ -120,8 +120,8 @@ class ThetaState(State):
             self._bound = max(MIN_PENDING, 2 * self._num_pending)
 
     def _least(self) -> tuple[Groups, Hashes]:
-        """Return the least hashes of each group, ascending. Theta of a group with more hashes is lowered to the next
-        hash."""
+        """Return the least hashes of each group, ascending, with their groups. If a group has more hashes than entries,
+        its theta is lowered to the next hash."""
         if not self._parts:
             return np.zeros(0, np.uint32), np.zeros(0, np.uint64)
         owners = np.concatenate([groups for groups, _ in self._parts])

@@ -1,9 +1,9 @@
 """Read and write theta sketches in bytes, many at a time: images of Apache DataSketches, serial version 3,
 uncompressed.
 
-A compact image has a word of flags, a word with the number of hashes if there is more than one, a word of theta if that
-is below 1, and the hashes. Images of Java's updatable sketches have a hash table instead, with zeros. Other layouts, of
-older versions or compressed, are refused.
+A compact image has a word of flags, a word with the number of hashes if there is more than one or theta is below 1, a
+word of theta if that is below 1, and the hashes. Images of Java's updatable sketches have a hash table instead, with
+zeros. Other layouts, of older versions or compressed, are refused.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Read and write integer-sum tuple sketches in bytes, many at a time: images of Apache DataSketches for Java.
 
-A compact image has a word of flags, a word with the number of entries if there is more than one, a word of theta if
-that is below 1, and the entries: a hash, the sum of 32 bits, and how sums are made. Images of Java's updatable sketches
-have the same entries after flags, theta if it is below 1, and a number of 32 bits. Older forms are refused.
+A compact image has a word of flags, a word with the number of entries if there is more than one or theta is below 1, a
+word of theta if that is below 1, and the entries. An entry is a hash, a sum of 32 bits, and a byte that says how values
+are combined. Images of Java's updatable sketches have the same entries after flags, theta if it is below 1, and, if
+there are entries, their number in 32 bits. Older forms are refused.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _UPDATABLE, _COMPACT = 0, 1
 _UPDATABLE_VERSION, _COMPACT_VERSION = 2, 3
 _READ_ONLY, _IS_EMPTY, _IS_COMPACT = 2, 4, 8
 _BIG_ENDIAN, _SAMPLED, _HAS_ENTRIES, _HAS_THETA = 1, 2, 8, 16
-"""Flags of updatable sketches, besides the flag of empty ones."""
+"""Flags of updatable sketches, besides the flag of empty ones. Compact sketches share only the first."""
 _MOST_HEAD: Final = 24
 _MOST_MODE: Final = 3
 NO_SKETCH: Final = "bytes are no serialized tuple sketch of integers"
@@ -64,8 +65,8 @@ def image(theta: int, hashes: NDArray[np.uint64], values: NDArray[np.int64]) -> 
 
 
 def read_images(stored: pa.Array) -> TupleSketches:
-    """Return the sketches of images, none of which is empty; raise SketchError for bytes that are no sketch, or have
-    another seed."""
+    """Return the sketches of images, none of which is empty bytes; raise SketchError for bytes that are no sketch, or
+    have another seed."""
     places, data = bytes_of(stored)
     lengths, starts = np.diff(places), places[:-1] - places[0]
     content = np.concatenate([data[places[0] : places[-1]], np.zeros(_MOST_HEAD, np.uint8)])

@@ -40,7 +40,7 @@ from merlot.vectors.vector import Vector
 
 DEFAULT_ENTRIES: Final = 65_536
 MIN_PENDING: Final = 1 << 18
-"""Entries that are collected before those of the same key are summed."""
+"""Least number of entries that are collected before the values of equal keys are summed."""
 _INT: Final = np.iinfo(np.int32)
 
 
@@ -81,8 +81,8 @@ class TupleState(State):
         return [pa.array(self._thetas[groups], mask=~self._seen[groups]), *lists]
 
     def _least(self) -> tuple[Groups, NDArray[np.uint64], NDArray[np.int64]]:
-        """Return the least hashes of each group, ascending, each once. Theta of a group with more hashes is lowered to
-        the next hash."""
+        """Return the least hashes of each group, ascending, each once, with their groups and sums. If a group has more
+        hashes than entries, its theta is lowered to the next hash."""
         if not self._parts:
             return np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.int64)
         owners, hashes, values = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
@@ -146,7 +146,7 @@ class _TupleAggregate(AggregationFunction):
         return pa.array(cells, pa.binary())
 
     def _shares(self, columns: Sequence[pa.Array]) -> NDArray[np.float64]:
-        """Return theta of each state, as the share of keys that it holds."""
+        """Return theta of each state as a fraction: the estimated share of all keys that the state holds."""
         thetas = columns[0].fill_null(int(MAX_THETA)).to_numpy(zero_copy_only=False)
         shares: NDArray[np.float64] = thetas.astype(np.float64) / float(MAX_THETA)
         return shares
@@ -212,6 +212,6 @@ def _counts(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Round as Java's Math.round does."""
+    """Round half up, as Java's Math.round does, for numbers below 2**52."""
     rounded: NDArray[np.int64] = np.floor(values + 0.5).astype(np.int64)
     return rounded

@@ -51,7 +51,8 @@ def estimates(counts: NDArray[np.int64], p: int) -> Numbers:
 
 
 def rounded(estimate: Numbers) -> NDArray[np.int64]:
-    """Round as Java's Math.round does."""
+    """Round half up, to at most the greatest LONG, as Java's Math.round does. From 2**52 on the result may be higher
+    by 1."""
     is_large = estimate >= float(_LONG_MAX)
     whole: NDArray[np.int64] = np.floor(np.where(is_large, 0, estimate) + 0.5).astype(np.int64)
     return np.where(is_large, _LONG_MAX, whole)

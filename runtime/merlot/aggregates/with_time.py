@@ -42,7 +42,7 @@ _NOTHING: Final[dict[TypeName, Any]] = {
     TypeName.BOOLEAN: False,
     TypeName.STRING: "",
 }
-"""Values that Pinot answers without rows."""
+"""Answers of Pinot over no rows, by type."""
 
 
 class TimedState(State):

@@ -1,4 +1,4 @@
-"""IP addresses, versions 4 and 6, and the blocks that they lie in. Each distinct text is read once."""
+"""IP addresses, versions 4 and 6, and the blocks that they lie in. Equal arguments are computed once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Block = IPv4Network | IPv6Network
 
 
 def _block(written: str) -> Block | None:
-    """Parse a block such as 10.0.0.0/8, whatever its address has beyond the prefix. An address is a block of one
-    address."""
+    """Parse a block such as 10.0.0.0/8; bits of its address beyond the prefix are ignored. An address is a block of one
+    address. Return None for any other text."""
     try:
         return ip_network(written, strict=False)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Arguments converted as Pinot does it where their types are not those that a function wants."""
+"""Convert arguments whose types are not those that a function wants, as Pinot does."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def fitted(function: ScalarFunction, args: tuple[Expr, ...]) -> tuple[Expr, ...]
     """Return the arguments as text where the function wants text, and as whole numbers, cut off at the point, where it
     wants those.
 
-    Arguments of predicates, and constants that a function needs, are not converted."""
+    Lists, arguments of predicates, and arguments that have to be constants are not converted."""
     if function.is_predicate or not function.parameters:
         return args
     return tuple(_fitted(function.parameter(place), arg) for place, arg in enumerate(args))
 
 
 def as_whole(arg: Expr) -> Expr:
-    """Return a number as a LONG. MAX and MIN of whole numbers and times are computed as LONG, so that they lose no
-    digit and have a value even without rows."""
+    """Return a FLOAT, DOUBLE or BIG_DECIMAL as a LONG, and any other expression as it is. MAX and MIN of whole numbers
+    and times are computed as LONG, so that they lose no digit and have a value even without rows."""
     if arg.type.base not in _WITH_FRACTIONS:
         return arg
     if isinstance(arg, Aggregate) and arg.function in _WHOLE_FORMS and arg.args[0].type.base in INSTANTS.types:

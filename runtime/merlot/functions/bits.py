@@ -1,7 +1,7 @@
-"""Bits of whole numbers, in two's complement: INT for INT arguments, else LONG, as in Java. Shifts are modulo the
-width.
+"""Bits of whole numbers, in two's complement: INT for INT arguments, else LONG, as in Java.
 
-For BITEXTRACT and BITMASK a number has 64 bits: any other bit is 0.
+A shift has the type of the number that is shifted, and its distance is taken modulo the width of that type. For
+BITEXTRACT and BITMASK a number has 64 bits: any other bit is 0.
 """
 
 from __future__ import annotations

@@ -15,11 +15,12 @@ from merlot.vectors import account
 from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed, values_at
 
 Compute = Callable[..., Any]
-"""Function from the values of a row to its result; None fails."""
+"""Function from the values of a row to its result; a row whose result is None fails."""
 
 
 def by_value(type_: SqlType, args: Sequence[Vector], compute: Compute, failure: str = "") -> Attempt:
-    """Return the results of `compute` for all rows. Their type is text, bytes, a list of these, or of fixed width."""
+    """Return the results of `compute` for all rows. `type_` is text, bytes, a type of fixed width, or a list of these;
+    `failure` is the reason of rows that fail."""
     varying = [arg for arg in args if not arg.is_constant]
     if not varying:
         values, lost = _results(type_, [tuple(_scalar(arg) for arg in args)], compute)

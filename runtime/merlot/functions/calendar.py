@@ -1,4 +1,5 @@
-"""Fields of dates and times that calendars and clocks show at instants. Proleptic Gregorian, ISO weeks.
+"""Fields of dates and times that calendars and clocks show at instants. Dates are proleptic Gregorian, weeks those of
+ISO 8601.
 
 Local times are milliseconds since 1970 as if they were UTC. The changes of a time zone are known for some thousand
 years. Instants outside are moved by multiples of 400 years, after which the calendar repeats, and their years are moved
@@ -20,7 +21,7 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LocalTimes:
-    """Local times. They are `cycles` times 400 years too late."""
+    """Local times (n,), which are `cycles` times 400 years too late; None: no time is."""
 
     local: Longs
     cycles: Longs | None
@@ -70,33 +71,33 @@ def year_of(days: Longs) -> Longs:
 
 
 def month(days: Longs) -> Longs:
-    """1 to 12."""
+    """Return the month, 1 to 12."""
     return months_of(days) % 12 + 1
 
 
 def quarter(days: Longs) -> Longs:
-    """1 to 4."""
+    """Return the quarter, 1 to 4."""
     return months_of(days) % 12 // 3 + 1
 
 
 def day_of_month(days: Longs) -> Longs:
-    """1 to 31."""
+    """Return the day of the month, 1 to 31."""
     return days - first_day(months_of(days)) + 1
 
 
 def day_of_year(days: Longs) -> Longs:
-    """1 to 366."""
+    """Return the day of the year, 1 to 366."""
     months = months_of(days)
     return days - first_day(months - months % 12) + 1
 
 
 def day_of_week(days: Longs) -> Longs:
-    """1, Monday, to 7, Sunday."""
+    """Return the day of the week, from 1 for Monday to 7 for Sunday."""
     return (days + 3) % 7 + 1
 
 
 def week(days: Longs) -> Longs:
-    """ISO week, 1 to 53."""
+    """Return the ISO week, 1 to 53."""
     return (day_of_year(_thursday(days)) - 1) // 7 + 1
 
 

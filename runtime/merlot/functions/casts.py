@@ -1,4 +1,5 @@
-"""CAST between types. A value that does not fit has failed, except DOUBLE to FLOAT, which rounds."""
+"""CAST between types. A value that does not fit fails. FLOAT and DOUBLE take the nearest value, or an infinity; whole
+numbers drop the fraction."""
 
 from __future__ import annotations
 
@@ -183,8 +184,8 @@ def _of_scaled(target: TypeName, vector: Vector, numbers: Scaled) -> Attempt:
 
 
 def _to_decimals(vector: Vector) -> Attempt:
-    """Return numbers as the decimals that they are written as; texts that are no numbers, NaN and the infinities
-    fail."""
+    """Return whole numbers exactly, and others as the shortest decimals that are read as the same DOUBLE; NaN and the
+    infinities fail."""
     if vector.data.dtype.kind in "ib":
         return Attempt(bounded(vector.data.astype(np.int64), 0), None)
     written = scaled_of(pa.array(vector.data.astype(np.float64)).cast(pa.string()))
@@ -245,7 +246,7 @@ def _parsed(target: TypeName, vector: Vector) -> Attempt:
             try:
                 return Attempt(_numbers(pc.cast(texts, type_), target), None)
             except pa.ArrowInvalid:
-                pass  # A day that no month has: each text is looked at.
+                pass  # There is no such day, or no such time: the texts are read one by one.
     return _text_by_text(target, texts, f"text is not a value of the type cast=STRING to={target}")
 
 

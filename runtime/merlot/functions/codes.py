@@ -1,4 +1,7 @@
-"""Strings, bytes and numbers in other codes: characters, UTF-8, hex, Base64, UUIDs, URLs. By distinct value."""
+"""Strings, bytes and numbers in other codes: characters, UTF-8, hex, Base64, UUIDs, URLs.
+
+Where Python converts, it converts each distinct value once.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,8 @@ def _charset(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _from_hex_number(value: str) -> int | None:
-    """Read a hex number as Long.parseLong does: a negative number has a sign. 0x may stand before the digits."""
+    """Read a hex number as Long.parseLong does: a negative number has a sign. The text may begin with 0x, also before a
+    sign."""
     digits = value.removeprefix("0x")
     if not _HEX_NUMBER.fullmatch(digits):
         return None

@@ -1,6 +1,6 @@
 """Comparisons of vectors of one type: binding has given both sides the same type.
 
-Order: numbers by value with NaN, which equals itself, as the largest; text and bytes by their bytes.
+Numbers are ordered by value, with NaN, which equals itself, as the largest; text and bytes are ordered by their bytes.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def is_like(_type: SqlType, args: Sequence[Vector]) -> Any:
 def matches_like(texts: pa.Array | pa.Scalar, pattern: str) -> Any:
     """Return which texts match a LIKE pattern."""
     if "\\" in pattern:
-        # Arrow takes '%a\\\\b%' for a search for its very text, escapes and all.
+        # Arrow searches for the text between the signs of '%a\\\\b%' as it stands, without undoing its escapes.
         return to_mask(pc.match_substring_regex(texts, _like_regex(pattern)))
     parts = [part for part in pattern.split("%") if part]
     is_search = pattern.startswith("%") and pattern.endswith("%") and "_" not in pattern

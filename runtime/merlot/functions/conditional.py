@@ -1,4 +1,4 @@
-"""CASE, and functions that are short forms of it."""
+"""CASE, functions that are short forms of it, LEAST and GREATEST."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Branch = tuple[Expr, Expr]
 
 
 def typed_case(branches: Sequence[Branch], otherwise: Expr, *, nulls: bool) -> Expr:
-    """CASE with results of one type; raises SqlValidationError, UnsupportedSqlError."""
+    """Return a CASE whose results have one type; raise SqlValidationError, UnsupportedSqlError."""
     target = _result_type([*(result for _, result in branches), otherwise])
     if target is None:
         return NULL
@@ -46,7 +46,8 @@ def typed_case(branches: Sequence[Branch], otherwise: Expr, *, nulls: bool) -> E
 
 
 def _result_type(results: Sequence[Expr]) -> SqlType | None:
-    """The one type of results that are not NULL; None if all are."""
+    """Return the common type of the results that are not NULL; None if all are NULL. Raise SqlValidationError,
+    UnsupportedSqlError."""
     target: SqlType | None = None
     for result in results:
         if _is_null(result):
@@ -106,7 +107,7 @@ def _undecided(type_: SqlType, failure: Failure, left: NDArray[np.int64]) -> tup
 
 
 def _assemble(type_: SqlType, parts: Sequence[tuple[NDArray[np.int64], Vector]], num_rows: int) -> Vector:
-    """Join the branches' rows to one vector."""
+    """Join the branches' rows into one vector."""
     place = np.empty(num_rows, np.int64)
     place[np.concatenate([rows for rows, _ in parts])] = np.arange(num_rows)
     nulls = _joined([(rows, vector.nulls) for rows, vector in parts], place)
@@ -128,7 +129,7 @@ def _concatenated(parts: Sequence[Vector]) -> Any:
 
 
 def _joined(parts: Sequence[tuple[NDArray[np.int64], Rows | None]], place: NDArray[np.int64]) -> Rows | None:
-    """Join the masks of the branches to a mask of all rows; None if it marks none."""
+    """Join the masks of the branches into a mask of all rows; return None if it marks no row."""
     if not any(mask is not None and mask.any() for _, mask in parts):
         return None
     full = [np.zeros(len(rows), np.bool_) if mask is None else mask for rows, mask in parts]

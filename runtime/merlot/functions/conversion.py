@@ -22,14 +22,15 @@ PLACEHOLDERS: Final[dict[TypeName, Value]] = {
     TypeName.JSON: "",
     TypeName.BYTES: b"",
 }
-"""Values of NULL in a CASE while null handling is off (Pinot's NullValuePlaceHolder)."""
+"""Values in place of NULL in a CASE while null handling is off, and of what an empty list lacks (Pinot's
+NullValuePlaceHolder)."""
 _TEXT: Final = (TypeName.STRING, TypeName.JSON)
 _FLOATS: Final = frozenset({TypeName.FLOAT, TypeName.DOUBLE})
 
 
 def common_type(first: SqlType, second: SqlType) -> SqlType | None:
-    """Return the type that holds the values of both; None if there is none. TIMESTAMP and a number have LONG in
-    common."""
+    """Return the type in which values of both are compared and joined; None if there is none. TIMESTAMP counts as LONG
+    beside another type."""
     if first == second:
         return first
     if first.is_array or second.is_array:
@@ -45,7 +46,8 @@ def common_type(first: SqlType, second: SqlType) -> SqlType | None:
 
 
 def cast_to(expr: Expr, target: SqlType) -> Expr:
-    """Convert the expression to another type, by a `cast` call unless it is a constant."""
+    """Convert the expression to another type, by a `cast` call unless it is a constant. Raise SqlValidationError for a
+    constant that has no value in the type."""
     if expr.type == target:
         return expr
     if isinstance(expr, Literal):

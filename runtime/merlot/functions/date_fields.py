@@ -1,4 +1,7 @@
-"""Fields of instants: YEAR, MONTH, …, MILLISECOND, in UTC or by a zone's clocks; also EXTRACT(YEAR FROM at)."""
+"""Fields of instants: YEAR, MONTH, …, MILLISECOND, in UTC or by a zone's clocks; also EXTRACT(YEAR FROM at).
+
+TIMEZONEHOUR and TIMEZONEMINUTE are the hours and minutes of a zone's offset.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,7 @@ for _name, _aliases, _field, _example in _FIELDS:
 
 
 def _offset_completed(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Complete the arguments to a time zone and an instant."""
+    """Complete the arguments to a time zone and an instant, by default 1970-01-01T00:00Z."""
     zone = Literal(zone_name("timezone", args[0]), STRING)
     return zone, args[1] if len(args) > 1 else Literal(0, INT)
 

@@ -55,7 +55,8 @@ def _checked_pattern(function: str, arg: Expr) -> DateTimePattern:
 
 
 def _from_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Refuse patterns and zones that do not exist, and a constant that does not follow its pattern."""
+    """Raise SqlValidationError for a pattern or a zone that does not exist, and, if there is no default, for a constant
+    that does not follow its pattern."""
     zone = zone_of(zone_name("fromdatetime", args[2])) if len(args) > 2 else UTC
     pattern = _checked_pattern("fromdatetime", args[1])
     try:
@@ -101,7 +102,7 @@ def _read(texts: Vector, pattern: DateTimePattern, zone: tzinfo) -> Attempt:
 
 
 def _to_checked(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Check the arguments: instant, pattern, time zone."""
+    """Complete the arguments to an instant, a pattern and a time zone; raise SqlValidationError."""
     zone = zone_name("todatetime", args[2]) if len(args) > 2 else "UTC"
     try:
         _checked_pattern("todatetime", args[1]).check_zone(zone_of(zone))

@@ -19,7 +19,7 @@ from merlot.values.time_zones import zone_id, zone_of
 from merlot.vectors import account
 
 _DENSE: Final = 100_000
-"""Span of numbers below which a table spells them."""
+"""Span below which every number within it is spelled, without a search for those that occur."""
 _LONGEST: Final = 32
 """Limit in bytes of the name of a month or a time zone."""
 _FIELDS: Final[dict[str, Callable[[LocalTimes], Longs]]] = {
@@ -86,7 +86,8 @@ def _named(names: Sequence[str], places: Longs) -> pa.Array:
 
 
 def _spelled(numbers: Longs, width: int, cut: int = 0) -> pa.Array:
-    """Spell numbers with at least `width` digits. Fractions are cut to a width, or padded with zeros after them."""
+    """Spell numbers with at least `width` digits. `cut`, if not 0, is the length to which a fraction is cut, or
+    padded with zeros after it."""
     low, high = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
     if high - low < _DENSE:
         distinct, places = range(low, high + 1), numbers - low

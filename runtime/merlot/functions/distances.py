@@ -38,7 +38,7 @@ def _between(name: str, measure: Callable[[Doubles, Doubles, ListValues], Double
         left, right = (ListValues.of(arg if is_constant else arg.spread(num_rows)) for arg in args)
         is_lost = left.lengths != right.lengths
         if is_lost.any():
-            # Rows of other lengths fail; the rest is measured without them.
+            # Rows whose vectors differ in length fail; the other rows are measured without them.
             left, right = (side.without(is_lost) for side in (left, right))
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             answers = measure(_numbers(left), _numbers(right), left)

@@ -75,7 +75,7 @@ def _back_from_buckets(unit_ms: int) -> VectorFunction:
 
 
 def _nearest(exact: Longs, about: Any) -> Longs:
-    """Return results known modulo 2**64, or the end of LONG if their approximations lie beyond it."""
+    """Return `exact`, results modulo 2**64, or the end of LONG where `about`, their approximation, lies beyond it."""
     return np.where(about >= 2.0**63, _HIGHEST, np.where(about < -(2.0**63), _LOWEST, exact))
 
 

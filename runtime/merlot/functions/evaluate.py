@@ -37,7 +37,8 @@ from merlot.vectors.vector import (
 )
 
 _MANY = 1_024
-"""Number of rows below which it is not worth asking whether values are distinct, or were worked out before."""
+"""Number of rows below which it is not worth asking for a column's distinct values, or for values that were computed
+before."""
 MOST_MADE = 1 << 32
 """Limit of the bytes that a function with `most_bytes` may make at once: an Arrow array of texts has up to half of
 it."""
@@ -49,7 +50,8 @@ T = TypeVar("T", Column, Call)
 def evaluate(expr: Expr, source: ColumnSource) -> Vector:
     """Return the values of an expression; a constant expression may give a constant.
 
-    Raise UnsupportedQueryError, and QueryArithmeticError if a row has no value."""
+    Raise UnsupportedQueryError, LimitExceededError, and QueryArithmeticError if the value of a row cannot be
+    computed."""
     spending = account.current()
     mark = spending.held_bytes
     vector = attempt(expr, source)
@@ -121,9 +123,10 @@ def _lazy(lazy: Lazy, call: Call, source: ColumnSource, evaluate: Evaluate) -> V
 
 
 def _of_distinct(call: Call, source: CodedSource) -> Vector | None:
-    """Work the call out once for each distinct text of the only column that it reads; return None for other calls.
+    """Compute the call once for each distinct text of the only column that it reads. Return None for other calls, and
+    if the source does not give the distinct texts.
 
-    Looking a text up costs more than most functions of it: over rows they would look up one text each."""
+    Looking a text up costs more than most functions of it, and over rows each row would need it."""
     columns: set[Column] = set()
     if not _collect(call, columns) or len(columns) != 1:
         return None
@@ -188,7 +191,8 @@ def _expect(function: ScalarFunction, args: Sequence[Vector], spending: account.
 
 
 def _of_lists(call: Call, source: ColumnSource) -> Vector:
-    """Apply a predicate to lists: any value matches; `not_equals` and `not_in` mean that no value is equal."""
+    """Apply a predicate to lists: it is true if any value matches; `not_equals` and `not_in` are true if no value is
+    equal."""
     lists = attempt(call.args[0], source).spread(source.num_rows)
     base = call.args[0].type.base
     positive = Call(_POSITIVE.get(call.function, call.function), (Column("", SqlType(base)), *call.args[1:]), call.type)

@@ -1,6 +1,6 @@
 """Definition of a scalar function: its signature, its rules, its code, and examples of it that a test runs.
 
-Most functions are `apply`: vectors in, values out, null where an argument is. `lazy` functions see more of the rows:
+Most functions have `apply`: vectors in, values out, null where an argument is. `lazy` functions see more of the rows:
 they are given their arguments unevaluated. Others are short forms of another expression, which `rewrite` writes out.
 """
 
@@ -59,7 +59,8 @@ class Lists(Enum):
 
     REFUSED = "refused"
     ANY_VALUE = "any value"
-    """The function is a predicate: it is true where it is true of any value of its first argument."""
+    """The function is a predicate: it is true where it is true of any value of its first argument. `not_equals` and
+    `not_in` are true where no value is equal."""
     PASSED_WHOLE = "taken whole"
 
 
@@ -135,7 +136,7 @@ class Traits(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarFunction:
-    """Function of one row, under one name."""
+    """Function of the values of one row."""
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -154,7 +155,7 @@ class ScalarFunction:
     """Notation of the function, if it is not written as a call."""
     lists: Lists = Lists.REFUSED
     sees_nulls: bool = False
-    """True if its value may be known although an argument is null."""
+    """True if a result may have a value although an argument is null."""
     is_light: bool = False
     """True if a row costs a few nanoseconds, whatever it holds, so that a query may be answered on the event loop."""
     is_predicate: bool = False
@@ -265,40 +266,40 @@ class Family:
 
 
 def number(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
-    """A number, of any numeric type."""
+    """Return a parameter that takes a number of any numeric type."""
     return Parameter(name=name, kind=NUMBERS, is_optional=is_optional, repeats=repeats)
 
 
 def whole(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
-    """An INT or LONG."""
+    """Return a parameter that takes an INT or LONG."""
     return Parameter(name=name, kind=WHOLE, is_optional=is_optional, repeats=repeats)
 
 
 def text(name: str = "text", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
-    """A STRING, or JSON as its text."""
+    """Return a parameter that takes a STRING, or JSON as its text."""
     return Parameter(name=name, kind=TEXTS, is_optional=is_optional, repeats=repeats)
 
 
 def word(name: str, *, is_optional: bool = False) -> Parameter:
-    """A text that is a constant."""
+    """Return a parameter that takes a constant text."""
     return Parameter(name=name, kind=TEXTS, is_constant=True, is_optional=is_optional)
 
 
 def size(name: str, *, is_optional: bool = False) -> Parameter:
-    """A whole number that is a constant."""
+    """Return a parameter that takes a constant whole number."""
     return Parameter(name=name, kind=WHOLE, is_constant=True, is_optional=is_optional)
 
 
 def constant(name: str, *, is_optional: bool = False, repeats: bool = False) -> Parameter:
-    """A constant of any type."""
+    """Return a parameter that takes a constant of any type."""
     return Parameter(name=name, kind=ANYTHING, is_constant=True, is_optional=is_optional, repeats=repeats)
 
 
 def instant(name: str = "at") -> Parameter:
-    """A moment, as a TIMESTAMP or a whole number."""
+    """Return a parameter that takes an instant, as a TIMESTAMP or a whole number."""
     return Parameter(name=name, kind=INSTANTS)
 
 
 def anything(name: str = "x", *, is_optional: bool = False, repeats: bool = False) -> Parameter:
-    """A value of any type."""
+    """Return a parameter that takes a value of any type."""
     return Parameter(name=name, kind=ANYTHING, is_optional=is_optional, repeats=repeats)

@@ -74,7 +74,8 @@ def read(data: bytes) -> Geometry | None:
 
 
 def from_text(text: str, *, is_geography: bool) -> Geometry | None:
-    """Parse well-known text; return None if it is no point or polygon."""
+    """Parse well-known text, and turn rings as `write` needs them. Return None for other text, and for a ring that is
+    not closed or has fewer than four points."""
     point = _POINT.fullmatch(text)
     if point is not None:
         return Geometry(POINT, ((_spot(point[1]),),), is_geography)
@@ -123,7 +124,8 @@ def _is_clockwise(ring: Sequence[Spot]) -> bool:
 
 
 def _side(ring: Sequence[Spot], spot: Spot) -> int:
-    """Return 1 if the spot is inside a ring, 0 on it, -1 outside: by how often a ray to the right meets the ring."""
+    """Return 1 if the spot is inside a ring, 0 on it, -1 outside. A ray to the right from a spot inside
+    crosses the ring an odd number of times."""
     x, y = spot
     is_within = False
     for (ax, ay), (bx, by) in pairwise(ring):

@@ -86,8 +86,8 @@ def _distance(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
-    """Return the angle between two points seen from the middle of a sphere, by Vincenty's formula, which is exact near
-    and far."""
+    """Return the angle between two points seen from the middle of a sphere, in radians as all arguments are, by
+    Vincenty's formula, which is exact near and far."""
     across = np.cos(y2) * np.sin(x - x2)
     along = np.cos(y) * np.sin(y2) - np.sin(y) * np.cos(y2) * np.cos(x - x2)
     straight = np.sin(y) * np.sin(y2) + np.cos(y) * np.cos(y2) * np.cos(x - x2)
@@ -96,7 +96,7 @@ def _angle(x: Doubles, y: Doubles, x2: Doubles, y2: Doubles) -> Doubles:
 
 
 def _coordinates(arg: Vector) -> tuple[Doubles, Doubles, NDArray[np.uint8], NDArray[np.bool_]]:
-    """Return x, y and kinds of points, and which of the bytes are no point."""
+    """Return x, y and kinds (with the bit GEOGRAPHY) of points, and True where the bytes are no point."""
     stored = pa.array([arg.data.as_py()], pa.binary()) if arg.is_constant else arg.data
     offsets, data = text_buffers(stored)
     starts = offsets[:-1].astype(np.int64)

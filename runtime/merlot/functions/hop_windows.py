@@ -25,7 +25,7 @@ from merlot.vectors.vector import Attempt, Vector
 
 HOP_WINDOWS: Final = Family("Windows of instants")
 MOST: Final = 10_000
-"""Limit of the windows that one time lies in."""
+"""Limit of the whole hops in a window."""
 Longs = NDArray[np.int64]
 
 
@@ -69,15 +69,15 @@ def _result(args: Sequence[Expr]) -> SqlType:
     },
 )
 def _windows(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the beginnings of each time's windows. A window begins at a multiple of the hop not after the time, and
-    ends after the time."""
+    """Return the beginnings of each time's windows. A window begins at a multiple of the hop, and ends after the time.
+    The latest begins at the time rounded towards zero: before 1970 this may be after the time."""
     source, target = format_of(args[1].data.as_py()), target_of(args[2].data.as_py())
     hop, window = (granularity_of(arg.data.as_py()) for arg in args[3:])
     read = millis_of(args[0], source)
     times = np.atleast_1d(read.data)
     last = towards_zero(times, hop) * hop
     counts = np.maximum(-((times - last - window) // hop), 0)
-    # A time that no window can begin before, as default values of times are, lies in no window.
+    # A time so early that windows would begin below LONG, as a default value may be, lies in no window.
     counts[times < np.iinfo(np.int64).min + window + hop] = 0
     account.current().expect("", int(counts.sum()) * sizes.VALUE_BYTES)
     offsets = np.concatenate([[0], np.cumsum(counts)])

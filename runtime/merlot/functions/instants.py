@@ -31,7 +31,7 @@ class Moment:
         self.was_asked = False
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch, the same for every call."""
+        """Return milliseconds since the epoch, the same for every call, and set `was_asked`."""
         self.was_asked = True
         return self._now_ms
 
@@ -51,7 +51,7 @@ def _ago(binding: Binding, args: tuple[Expr, ...]) -> Expr:
 
 def duration_ms(text: str) -> int:
     """Return the milliseconds of an ISO 8601 duration of days, hours, minutes and seconds, as Java's Duration reads it;
-    a day has 24 hours."""
+    a day has 24 hours. Raise SqlValidationError for other texts."""
     match = _DURATION.fullmatch(text)
     parts = {} if match is None else {unit: value for unit, value in match.groupdict().items() if value}
     sign = -1 if parts.pop("sign", "") == "-" else 1

@@ -1,5 +1,5 @@
-"""JSON paths over a column at once: a kernel finds the values, and Python handles only the texts that the kernel
-leaves.
+"""JSON paths over a column at once: a kernel finds the values, and Python reads only distinct values, and the texts
+that the kernel leaves.
 
 Documents mostly differ from row to row even where the values in them do not. So the values that a path finds are made
 distinct, not the documents. Texts that the kernel is not sure of (`kernels.json_paths`), and all texts of some paths,
@@ -29,7 +29,7 @@ from merlot.vectors.texts import text_buffers
 from merlot.vectors.vector import DTYPES, Attempt, Failure, Vector, failed
 
 Convert = Callable[[Any], Any]
-"""Function from what a path finds, or ABSENT, to the result; None fails."""
+"""Function from what a path finds, or ABSENT, to the result; a row whose result is None fails."""
 
 
 def _refused(constant: str) -> Any:
@@ -45,7 +45,8 @@ def read_json(text: str) -> Any:
 
 
 def values_at(texts: pa.Array, steps: Sequence[str | int]) -> tuple[JsonValues, NDArray[np.int64]]:
-    """Return the values at the path of keys and places in each text, and the rows whose value is not known."""
+    """Return the values at the path of keys and list positions in each text, and the ascending rows of which the kernel
+    is unsure."""
     offsets, data = text_buffers(texts)
     names = [step.encode() if isinstance(step, str) else b"" for step in steps]
     places = np.array([json_paths.NAME if isinstance(step, str) else step for step in steps], np.int64)
@@ -136,7 +137,7 @@ def _doubles(json_values: JsonValues, base: TypeName) -> NDArray[Any] | None:
     numbers = json_values.doubles()
     if numbers is None:
         return None
-    # -0 is read as a whole number, which has no sign.
+    # Python reads -0 as a whole number, which has no sign.
     numbers[(numbers == 0) & (json_values.lengths == 2)] = 0.0
     with np.errstate(over="ignore"):
         return numbers.astype(DTYPES[base], copy=False)
@@ -158,7 +159,8 @@ def matches(wanted: JsonFilter, texts: pa.Array) -> NDArray[np.bool_] | None:
 
 
 def _mask(condition: json_filter.Condition, texts: pa.Array, unsure: list[NDArray[np.int64]]) -> Any:
-    """Return for which texts a condition holds, except for those in `unsure`; None if its paths go through lists."""
+    """Return the mask of the texts for which a condition holds, and add the rows of which the kernel is unsure to
+    `unsure`. Return None if the paths go through lists."""
     if isinstance(condition, json_filter.JsonAnd | json_filter.JsonOr):
         masks = [_mask(part, texts, unsure) for part in condition.parts]
         if any(mask is None for mask in masks):

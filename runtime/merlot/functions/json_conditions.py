@@ -1,7 +1,8 @@
 """Conditions of JSON paths, `[?(@.a > 1 && @.b in ['x', 'y'])]`, compared as Jayway's JsonPath does.
 
 A path that finds nothing is equal to nothing, not even to null, and so different from everything. A number is equal to
-a text of it. Apart from that only values of one type are equal, and only two numbers or two texts have an order.
+a text that writes it. Apart from that only values of one type are equal, and only two numbers or two texts have an
+order.
 """
 
 from __future__ import annotations

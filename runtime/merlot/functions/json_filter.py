@@ -3,7 +3,7 @@
     "$.name" = 'adam' AND ("$.address[*].country" = 'us' OR "$.age" BETWEEN 20 AND 29)
 
 A path leads to scalars: `.key` into objects, `[2]` and `[*]` into lists; a path without `$` begins at the root. Scalars
-are compared as text, numbers as JSON writes them; with a number as the bound of a range, as numbers. JSON null is no
+are compared as text, numbers as JSON writes them; a range with a number as its bound compares numbers. JSON null is no
 value.
 
 A predicate applies to one element of each list: `"$.a[*].x" = 1 AND "$.a[*].y" = 2` wants both in the same element, and
@@ -107,7 +107,7 @@ def holds(wanted: JsonFilter, text: str) -> bool:
 
 
 def _elements(condition: Condition, value: Any) -> Iterator[Element]:
-    """Yield the list elements for which a condition holds; an empty one if it holds for any."""
+    """Yield the list elements for which a condition holds; an empty Element if the path goes through no list."""
     match condition:
         case JsonAnd(parts):
             combinations: list[Element] = [{}]

@@ -86,7 +86,7 @@ class DecodeCache:
                 self._bytes -= _held_bytes(self._entries.pop((owner, name)))
 
     def is_large(self, size_bytes: int) -> bool:
-        """Return True if an array of that size would take a large part of the bound."""
+        """Return True if an array of that size is not small and would take a large part of the bound."""
         return size_bytes > SMALL_BYTES and size_bytes * LARGE_SHARE > self._capacity
 
     def resize(self, capacity_bytes: int) -> None:

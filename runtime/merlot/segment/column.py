@@ -1,8 +1,8 @@
 """One column of a sealed segment: the arrays that a query reads.
 
-Arrays may be kept after the segment is closed. Whole-column methods return a read-only array: a mapped array where the
-column is stored uncompressed, else a decoded array from `buffers.DECODE_CACHE`. A segment keeps its readers until it is
-closed. A reader is safe on any thread: what it caches is idempotent.
+Arrays may be kept after the segment is closed. Whole-column methods return a read-only array: a mapped array if the
+column is stored uncompressed, not packed and not as runs, else a decoded array, usually from `buffers.DECODE_CACHE`. A
+segment keeps its readers until it is closed. A reader is safe on any thread: what it caches is idempotent.
 """
 
 from dataclasses import replace
@@ -68,7 +68,8 @@ class ColumnReader:
 
     @cached_property
     def zones(self) -> ZoneMaps | None:
-        """Bounds per block of docs: dict ids, or values of a raw numeric column; None where none were written."""
+        """Bounds per block of docs: dict ids, or values of a raw numeric column. A single block has the bounds of the
+        column. None if there are no bounds."""
         return zones.read(self.metadata, self.num_docs, self._file)
 
     @cached_property

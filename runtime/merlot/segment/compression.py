@@ -1,4 +1,4 @@
-"""Buffers in compressed chunks. FORMAT.md §2.3.
+"""Buffers in compressed chunks. FORMAT.md §3.3.
 
     u32 chunk_bytes  u32 num_chunks  u64 ends[num_chunks]  chunk*
 

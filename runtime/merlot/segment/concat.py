@@ -1,5 +1,5 @@
-"""Concatenate a column of several segments: values, dictionaries with their ids, offsets and nulls. Queries over
-coalesced segments, star-trees and merges use it.
+"""Concatenate a column of several segments: values, dictionaries with their ids, offsets and nulls. Merges use it,
+and queries over coalesced segments and star-trees.
 
 Dictionaries are merged by their entries alone; then each id costs one look-up in a table, whatever its value is. Arrays
 that come in are never written to.
@@ -96,7 +96,7 @@ def concat_columns(type_name: TypeName, parts: Sequence[ColumnRows]) -> ColumnRo
 
 
 def concat_coded(type_name: TypeName, values: Sequence[Values], ids: Sequence[Array]) -> DictionaryEncoded:
-    """Merge the dictionaries of the parts; return the ids of all parts by the merged one."""
+    """Merge the dictionaries of the parts; return the merged dictionary, and the ids of all parts in it."""
     entries = code(type_name, concat_values(values))
     table = read_only(entries.ids)
     out = np.empty(sum(map(len, ids)), entries.ids.dtype)

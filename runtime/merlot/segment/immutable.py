@@ -206,8 +206,8 @@ class ImmutableSegment:
 
     @property
     def star_trees(self) -> tuple[StarTree, ...]:
-        """Star-trees of its own file in the order in which they were declared, then those of its sidecar. Raises
-        CorruptionError."""
+        """Star-trees of its own file, declared trees in their order before the automatic one; then those of its
+        sidecar. Raises CorruptionError."""
         opened = self._open()
         if opened.star_trees is None:
             own = tuple(_star_tree(tree, opened) for tree in opened.metadata.star_trees)

@@ -143,8 +143,8 @@ def draw_star_trees(path: Path, most_nodes: int) -> Iterator[str]:
 def verify(path: Path) -> list[str]:
     """Return the problems of a segment file, by reading all of it; empty if it is as it was written.
 
-    A file that cannot be opened has a single problem. Otherwise these are all damaged buffers; without any, the first
-    wrong claim of the footer. Raises NotFoundError or UnavailableError."""
+    A file that is too damaged to be opened has a single problem. Otherwise these are all damaged buffers and paddings;
+    without any, the first wrong claim of the footer. Raises NotFoundError or UnavailableError."""
     try:
         with ImmutableSegment.open(path) as segment:
             problems = segment.file.verify()

@@ -51,7 +51,7 @@ class StoredBuffer(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """Statements of a writer about its buffers."""
+    """Statements of a writer about a file, except for the directory of its buffers."""
 
     content: bytes
     """JSON, with sorted keys."""
@@ -104,7 +104,7 @@ def footer_bytes(footer: Footer, directory: list[StoredBuffer], offset: int, *, 
 
 
 def read_layout(view: memoryview, path: Path | str) -> Layout:
-    """Check header, trailer and footer of a mapped file, and parse the footer. Raises CorruptionError."""
+    """Check all bytes of a file except its buffers and their padding, and parse the footer. Raises CorruptionError."""
     trailer = _read_trailer(view, path)
     stored = view[trailer.footer_offset : trailer.footer_offset + trailer.footer_length]
     if zlib.crc32(stored) != trailer.footer_crc:

@@ -19,7 +19,7 @@ from merlot.values.types import TypeName
 
 JsonValue = str | int | float
 MAX_DOCS: Final = (1 << 32) - 2
-"""Most docs of a segment: doc ids, and the starts of docs' values, have 32 bits."""
+"""Limit for the docs of a segment: doc ids, and the starts of docs' values, have 32 bits."""
 
 
 class ColumnEncoding(StrEnum):
@@ -74,7 +74,7 @@ class ColumnMetadata(Model):
     default_null_value: JsonValue
     encoding: ColumnEncoding
     cardinality: int | None = None
-    """Distinct values, the default of nulls included; None where no dictionary counted them."""
+    """Number of distinct values, the default of nulls included; None if they were not counted."""
     min: JsonValue | None = None
     """Smallest stored value, the default of nulls included; None if unknown, or if there are no rows. NaN is the
     smallest only if all values are NaN."""
@@ -158,12 +158,13 @@ class SegmentMetadata(Model):
     start_time: JsonValue | None = None
     end_time: JsonValue | None = None
     start_time_ms: int | None = None
-    """First instant; None without rows or if a value is not an instant. Such a segment must not be pruned by time."""
+    """First instant, in milliseconds since 1970; None if unknown, for example without rows or if a value is not an
+    instant. Such a segment must not be pruned by time."""
     end_time_ms: int | None = None
     sort_order: tuple[str, ...] = ()
     partitions: dict[str, PartitionInfo] = {}
     derived: tuple[ColumnMetadata, ...] = ()
-    """Columns computed from others, such as `$ts$DAY`. They are in no schema. FORMAT.md §5.15."""
+    """Columns computed from others, such as `$ts$DAY`. They are in no schema. FORMAT.md §5.16."""
     star_trees: tuple[StarTreeMetadata, ...] = ()
     lacks_automatic_tree: bool = False
     """True if an automatic star-tree was wanted, but none was small enough to be worth building."""
@@ -206,6 +207,6 @@ class LazyColumns(Mapping[str, ColumnMetadata]):
 
 
 def parse_metadata(fields: dict[str, Any]) -> SegmentMetadata:
-    """Return a footer's fields, validated. Raise pydantic.ValidationError, which the caller turns into a
+    """Return a footer's fields, validated. Raises pydantic.ValidationError, which the caller turns into a
     CorruptionError that names the file."""
     return SegmentMetadata.model_validate(fields)

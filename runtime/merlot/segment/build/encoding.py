@@ -38,7 +38,7 @@ class ColumnStatistics:
 
 
 def choose(statistics: ColumnStatistics, wish: Encoding, *, needs_dictionary: bool) -> ColumnEncoding:
-    """Return the encoding. `needs_dictionary` is set for sort keys."""
+    """Return the encoding. `needs_dictionary` is set for sort keys, and is ignored if the table asks for RAW."""
     if wish is Encoding.DICTIONARY or (wish is Encoding.AUTO and (needs_dictionary or _dictionary_pays(statistics))):
         return _choose_ids(statistics)
     return _choose_raw(statistics)

@@ -157,7 +157,7 @@ def _stored_values(field: FieldSpec, array: pa.Array) -> Array | pa.Array:
 
 
 def _with_one_nan(values: Array) -> Array:
-    """Replace every NaN by the same one, as in dictionaries: equal rows are equal bytes, whatever payload their NaN
+    """Replace every NaN by the same NaN, as in dictionaries: equal rows are equal bytes, whatever payload their NaN
     had."""
     is_nan = np.isnan(values)
     return np.where(is_nan, np.array(np.nan, values.dtype), values) if is_nan.any() else values

@@ -18,10 +18,12 @@ MAX_MS = 1 << 63
 
 
 def time_range(field: FieldSpec, column: ColumnMetadata, distinct: Array | pa.Array | None) -> dict[str, Any]:
-    """Return the footer fields `start_time`, `end_time` (values of the time column) and their `_ms`.
+    """Return the footer fields `start_time`, `end_time` (values of the time column) and their `_ms`; an
+    empty dict if the bounds or the time format of the column are not known.
 
-    Milliseconds are left out if any value is not an instant that 64 bits hold, or if values that are not in the order
-    of time have no dictionary. Such a segment is never pruned by time, which is slow but correct."""
+    Milliseconds are left out if any value is not an instant that 64 bits hold, or if the order of the values is not
+    that of time and the distinct values were not counted. Such a segment is never pruned by time, which is slow but
+    correct."""
     date_format = field.time_format
     if column.min is None or column.max is None or date_format is None:
         return {}

@@ -122,7 +122,7 @@ def stored_width(column: ColumnMetadata) -> int:
 
 
 class ValueDictionary(Protocol):
-    """Distinct values of dict ids, in arbitrary order. In an `OrderedDictionary` they ascend."""
+    """Distinct values by dict id, in arbitrary order. In an `OrderedDictionary` they ascend."""
 
     def __len__(self) -> int: ...
 
@@ -208,7 +208,7 @@ class NumericDictionary(OrderedDictionary):
 
 
 class VariableDictionary(OrderedDictionary):
-    """Dictionary of STRING, JSON or BYTES, over the mapped offsets and bytes."""
+    """Dictionary of STRING, JSON or BYTES, over offsets and bytes, mapped or in memory."""
 
     def __init__(self, type_name: TypeName, offsets: Array, data: NDArray[np.uint8]) -> None:
         self._type = type_name

@@ -202,7 +202,7 @@ class _Inverted(Index[InvertedIndex]):
         return agrees(index, *grouped(column.ids, column.offsets, len(index.counts())))
 
     def offer(self, index: InvertedIndex, predicate: IndexedPredicate) -> Offer | None:
-        """Offer the union of the docs of all dict ids."""
+        """Offer the union of the docs of the dict ids that match."""
         ids = predicate.ids
         if ids is None:
             return None

@@ -34,7 +34,7 @@ _ESCAPED: Final = str.maketrans({"\0": "\3a", "\1": "\3b", "\2": "\3c", "\3": "\
 
 
 def terms_of_value(text: str) -> set[bytes]:
-    """Return every scalar in a JSON text with its path."""
+    """Return a term for every scalar except null in a JSON text; no term if the text is not JSON."""
     terms: set[bytes] = set()
     pending = [(json_filter.loaded(text), "")]
     while pending:

@@ -38,7 +38,7 @@ VALUE_NS: Final = 3000.0
 
 @dataclass(frozen=True, slots=True)
 class TermRange:
-    """Docs that have a term from `first` on and less than `stop`, which passes the test if there is one."""
+    """Docs that have a term in the half-open range from `first` to `stop` that passes the test, if there is a test."""
 
     first: bytes
     stop: bytes

@@ -36,8 +36,9 @@ def size_bytes(num_values: int, num_bytes: int) -> int:
 
 
 def buffers_of(values: pa.Array) -> tuple[Array, NDArray[np.uint8]]:
-    """Return the offsets from 0, and the bytes that they divide, of a string or binary array without nulls. Copies
-    offsets only, of a slice or of an array whose offsets are wider than its bytes need."""
+    """Return the offsets from 0, and the bytes that they divide, of a string or binary array without nulls. Bytes
+    are not copied. Offsets are copied if the first is not 0, as in a slice, or if they are wider than
+    the bytes need."""
     large = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
     width = np.dtype("<i8") if large else np.dtype("<i4")
     _, offset_buffer, data_buffer = values.buffers()

@@ -128,7 +128,8 @@ def agrees(zones: ZoneMaps, written: dict[str, Array]) -> bool:
 
 
 def read(metadata: ColumnMetadata, num_docs: int, file: MappedFile) -> ZoneMaps | None:
-    """Return the zone maps of a column, None if it has none."""
+    """Return the zone maps of a column. Those of a single block are made from the footer's bounds. None if there are no
+    bounds."""
     buffers = metadata.buffers
     if MIN in buffers:
         blocks = -(-num_docs // BLOCK_DOCS)

@@ -94,8 +94,8 @@ class BoundQuery:
     distinct: bool = False
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
-    """Distinct keys. A column of arrays counts for each of its values, as with DISTINCT: the key has the element's
-    type."""
+    """Distinct keys. A multi-value key puts a row into the group of each of its values, as DISTINCT does; the groups'
+    keys have the element's type."""
     having: Expr | None = None
     order_by: tuple[OrderKey, ...] = ()
     limit: int = 10
@@ -111,7 +111,8 @@ class BoundQuery:
 
     @property
     def null_handling(self) -> bool:
-        """True if SQL's three-valued logic is on (`enableNullHandling=true`); off, nulls are default values."""
+        """True if SQL's three-valued logic is on (`enableNullHandling=true`). If it is off, nulls are default
+        values."""
         return (self.option("enableNullHandling") or "").lower() == "true"
 
 

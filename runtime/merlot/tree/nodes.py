@@ -37,8 +37,8 @@ class Call:
 
     Binding guarantees the following, so that execution need not check it:
     - Comparisons (`equals`, `less_than`, …) and `between` have operands of one type; a literal is never on the left.
-      The subject may be an array: then its element type is the literals', a positive predicate asks for any element,
-      and `not_equals` and `not_in` for all.
+      The subject may be an array. Then the literals have the type of its elements; a positive predicate asks for any
+      element, and `not_equals` and `not_in` for all.
     - `in`, `not_in`: args[0] is tested against the literals args[1:], two or more, of its type, none NULL.
     - `between`: args[1] and args[2] are literals. `like`: args[1] is a literal whose escape character is a backslash.
     - `case`: args are when1, then1, …, else (always present), the results of the call's type.

@@ -15,7 +15,8 @@ from merlot.vectors.runs import rows_of_runs
 
 
 def taken_column(reader: RowReader, docs: Docs) -> pa.Array:
-    """Return the values of docs in that order, nulls as nulls. Lists of a multi-value column have 64-bit offsets."""
+    """Return the values of docs in the order of `docs`, nulls as nulls. Lists of a multi-value column have 64-bit
+    offsets."""
     is_null = _nulls_at(reader.nulls, docs)
     if not reader.multi_value:
         values = _values_at(reader, docs)

@@ -38,7 +38,7 @@ _MILLIS = re.compile(r"-[0-9]{1,20}|[0-9]{1,7}|[0-9]{9,20}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _INFINITIES = {f"{sign}{word}": float(f"{sign}inf") for sign in ("", "+", "-") for word in ("inf", "infinity")}
 _SPECIAL = {**_INFINITIES, "nan": math.nan}
-"""Texts, in any case, that CAST to FLOAT or DOUBLE accepts besides numbers."""
+"""Lower-case texts that CAST to FLOAT or DOUBLE accepts besides numbers; it ignores case."""
 
 
 def number(text: str) -> Literal:
@@ -162,8 +162,8 @@ def timestamp_text(millis: int) -> str:
 
 
 def _decimal(text: str) -> Decimal | None:
-    """Return the number that a text spells in SQL, or None. Python alone also reads `1_000`, and digits of other
-    scripts."""
+    """Return the number that a text spells in SQL, or None. `Decimal` by itself would also read `1_000`, and digits of
+    other scripts."""
     if not _NUMBER.fullmatch(text.strip()):
         return None
     try:

@@ -37,8 +37,8 @@ class Call:
 
     Binding guarantees the following, so that execution need not check it:
     - Comparisons (`equals`, `less_than`, …) and `between` have operands of one type; a literal is never on the left.
-      The subject may be an array: then its element type is the literals', a positive predicate asks for any element,
-      and `not_equals` and `not_in` for all.
+      The subject may be an array. Then the literals have the type of its elements; a positive predicate asks for any
+      element, and `not_equals` and `not_in` for all.
     - `in`, `not_in`: args[0] is tested against the literals args[1:], two or more, of its type, none NULL.
     - `between`: args[1] and args[2] are literals. `like`: args[1] is a literal whose escape character is a backslash.
     - `case`: args are when1, then1, …, else (always present), the results of the call's type.
@@ -94,8 +94,8 @@ class BoundQuery:
     distinct: bool = False
     where: Expr | None = None
     group_by: tuple[Expr, ...] = ()
-    """Distinct keys. A column of arrays counts for each of its values, as with DISTINCT: the key has the element's
-    type."""
+    """Distinct keys. A multi-value key puts a row into the group of each of its values, as DISTINCT does; the groups'
+    keys have the element's type."""
     having: Expr | None = None
     order_by: tuple[OrderKey, ...] = ()
     limit: int = 10
@@ -111,7 +111,8 @@ class BoundQuery:
 
     @property
     def null_handling(self) -> bool:
-        """True if SQL's three-valued logic is on (`enableNullHandling=true`); off, nulls are default values."""
+        """True if SQL's three-valued logic is on (`enableNullHandling=true`). If it is off, nulls are default
+        values."""
         return (self.option("enableNullHandling") or "").lower() == "true"
 
 

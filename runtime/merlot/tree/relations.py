@@ -117,7 +117,8 @@ class Window:
 
 
 GROUPING = "grouping"
-"""Function of keys that tells which of them are missing in a group's set: a bit each, the last key's the lowest."""
+"""Function of keys that tells which of them are missing in a group's set. Each key has a bit; the last key has the
+lowest."""
 
 
 class SubqueryKind(Enum):
@@ -214,7 +215,7 @@ class Statement:
 
     @property
     def null_handling(self) -> bool:
-        """True if leaves see nulls (`enableNullHandling=true`); off, they read default values."""
+        """True if leaves see nulls (`enableNullHandling=true`). If not, they read default values."""
         return (self.option("enableNullHandling") or "").lower() == "true"
 
 

@@ -94,7 +94,8 @@ def where_from_json(data: bytes) -> Expr | None:
 
 def split(data: bytes) -> tuple[bytes, Expr | None]:
     """Split an encoded query into the encoded query without WHERE, and its WHERE. Queries that differ only in WHERE
-    have the first part in common. Raise InvalidPlanError for bytes that `to_json` did not write."""
+    have the first part in common. Raise InvalidPlanError if the bytes are no JSON object, or its WHERE is missing or
+    cannot be decoded; `from_json` checks the other members."""
     try:
         members = dict(orjson.loads(data))
         where = members["where"]

@@ -1,8 +1,8 @@
 """Account for the memory that queries work with: values of expressions, states of aggregates, rows that are collected.
 
 A query has an account, and all accounts of a process share its total. Code that is about to make something large asks
-first (`expect`), and memory that stays in use is counted (`hold`). A query that would pass its share fails; when all of
-them pass the total, or the process really takes nearly all that it may, the query that holds most is ended.
+first (`expect`), and memory that stays in use is counted (`hold`). A query that would pass its share fails. When all
+queries together pass the total, or the process really takes nearly all that it may, the query that holds most is ended.
 
 The account of the query that a thread works for is a context variable, so that no function needs a parameter for it.
 For code that works for no query nothing is counted; it is refused only memory that the process cannot have at all.
@@ -145,7 +145,7 @@ class Account:
             self.check()
 
     def add(self, what: str, num_bytes: int) -> None:
-        """Count bytes, or give them back; raise as `expect`."""
+        """Count bytes, or give them back; raise as `expect`. An account without a total counts nothing."""
         if self.total is None:
             return
         if num_bytes > 0:
@@ -264,7 +264,7 @@ def out_of_memory(error: BaseException | None) -> LimitExceededError | None:
 
 
 class Helping:
-    """Block in another thread that works for the same query as its maker."""
+    """Runner of work in other threads, for the query of the thread that made it."""
 
     def __init__(self) -> None:
         self._account = current().account

@@ -1,7 +1,8 @@
 """Refuse an Arrow IPC stream that expands far beyond its bytes, before any of it is expanded.
 
-A compressed buffer begins with the size that it expands to, and a batch states its numbers of rows. Rows of some types
-take no bytes. Both numbers are read from the metadata of each batch, whose layout is that of Arrow's `Message.fbs`.
+The metadata of a batch states its numbers of rows, and where its buffers are; the layout is that of Arrow's
+`Message.fbs`. A compressed buffer begins with the size that it expands to. Rows are counted too, since rows of some
+types take no bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def check_stream(message: pa.Buffer) -> None:
 
 
 def check_uncompressed(message: pa.Buffer) -> None:
-    """Raise ExpandsError for a stream that has compressed batches, or very many; else as `check_stream`.
+    """Raise ExpandsError for a stream that has compressed batches, or too many messages. Raise what Arrow or `struct`
+    raise for a broken one.
 
     An uncompressed stream expands to no more than it holds, except for rows that take no bytes."""
     for number, part in enumerate(pa.ipc.MessageReader.open_stream(message)):

@@ -16,7 +16,7 @@ from merlot.vectors.groups import Groups, KeyWords, group
 DENSE_RANGE = 1 << 22
 """Range below which whole numbers are coded by their distance from the smallest, without hashing."""
 MAX_DENSE_SPACE = 1 << 25
-"""Combinations of codes up to which each may be marked in an array of bytes."""
+"""Combinations of codes up to which an array may have an element for each."""
 
 Codes = NDArray[np.int64]
 
@@ -39,8 +39,8 @@ class Encoded:
 
 
 def encode(values: pa.Array) -> Encoded:
-    """Encode values: equal values get equal codes below num_codes. Null is a value like others, and so are NaN and -0.0
-    (with 0.0)."""
+    """Encode values: equal values get equal codes below num_codes. Null is a value like others, and so is NaN; -0.0 and
+    0.0 are one value."""
     if pa.types.is_integer(values.type) and values.null_count == 0 and len(values):
         numbers = values.to_numpy()
         low, high = int(numbers.min()), int(numbers.max())
@@ -61,7 +61,7 @@ def with_one_zero(values: pa.Array) -> pa.Array:
 
 
 def one_zero(numbers: NDArray[Any]) -> NDArray[Any]:
-    """Return a new array with 0.0 for -0.0 and one NaN."""
+    """Return a new array with 0.0 for -0.0, and the same bits in every NaN."""
     same: NDArray[Any] = numbers + 0.0
     same[np.isnan(same)] = np.nan
     return same

@@ -1,7 +1,7 @@
 """Arithmetic and comparisons of BIG_DECIMAL as whole numbers of a scale, where bounds rule overflow out.
 
 Bounds of operands are those of their columns, or where these are too wide, those of the numbers at hand. Where 64 bits
-may not hold a result, it is None, and computed with objects (`Scaled.objects`).
+may not hold a result, functions return None, and callers compute it with objects (`Scaled.objects`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _HIGHEST: Final = (1 << 63) - 1
 
 
 def computed(function: str, operands: Sequence[Scaled]) -> Scaled | None:
-    """Compute plus, minus, times, negate or abs; None for another function, or if 64 bits may not hold a result."""
+    """Compute plus, minus, times, negate or abs. Return None for another function, if the scale of the result is above
+    MOST_SCALE, or if 64 bits may not hold a result."""
     operation = _OPERATIONS.get(function)
     if operation is None:
         return None
@@ -71,8 +72,9 @@ _OPERATIONS: Final[dict[str, Callable[..., Scaled | None]]] = {
 
 
 def at_scale(numbers: Scaled, scale: int, mode: str) -> Scaled | None:
-    """Round numbers to `scale` digits after the point, by one of `decimal`'s modes; with a scale below 0, as many
-    digits before the point become zeros. None if 64 bits may not hold a result."""
+    """Round numbers to `scale` digits after the point; with a scale below 0, as many digits before the point become
+    zeros. `mode` is ROUND_FLOOR, ROUND_CEILING, ROUND_DOWN or ROUND_HALF_UP. Return None if 64 bits may not hold a
+    result."""
     if scale >= numbers.scale:
         return numbers
     if numbers.scale - scale > MOST_SCALE:

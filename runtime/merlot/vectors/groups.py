@@ -1,9 +1,9 @@
 """Group rows with equal keys: codes of columns are packed into words, and words into groups, for queries and merges
 alike.
 
-A word is a mixed-radix number of at most 63 bits; codes that do not fit go into another word. So any number of columns
-of any cardinality has exact groups, and a table of groups grows with the groups that exist, not with the
-combinations.
+A word is a mixed-radix number of at most 63 bits, or a single code of 64 bits. Codes that do not fit go into another
+word. So any number of columns of any cardinality has exact groups, and a table of groups grows with the groups that
+exist, not with the combinations.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ def _slots_for(room: int) -> NDArray[np.uint32]:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of rows, numbered from 0: by `group` in the order of arrival, by others in an order of theirs."""
+    """Groups of rows, numbered from 0. `group` numbers them in the order of arrival; other functions may use another
+    order."""
 
     of_rows: NDArray[np.uint32]
     """Group of each row."""

@@ -1,7 +1,8 @@
 """Pinot's IdSets: whole numbers as roaring bitmaps, in base 64. Read-only, shared by threads.
 
-The first byte is 0 for no ids, 1 for INTs (a bitmap in its portable form), 2 for LONGs: as Java's Roaring64NavigableMap
-writes them, a byte, the number of bitmaps, and before each the high 32 bits of its ids. 3 stands for a Bloom filter.
+The first byte is the kind: 0 for no ids, 1 for INTs, 2 for LONGs, 3 for a Bloom filter. INTs are a bitmap in its
+portable form. LONGs are written as Java's Roaring64NavigableMap writes them: a byte, the number of bitmaps, and each
+bitmap behind the high 32 bits of its ids.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ class JsonValues:
 
     @property
     def is_written_once(self) -> bool:
-        """True if each value is written in its canonical form, as 1.50, "\\n" and { } may not be."""
+        """True if each value is written in its canonical form. Values of the kinds NUMBER, ESCAPED and NESTED may have
+        another form, as 1.50 and { } do."""
         return bool(_FITS[self.kinds].all())
 
     def at(self, rows: NDArray[np.int64]) -> JsonValues:

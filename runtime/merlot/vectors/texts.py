@@ -13,12 +13,12 @@ from merlot.kernels.find import find_parts
 from merlot.values.number_text import java_text
 
 ASCII: Final = 0x80
-"""Byte below which each byte is a character."""
+"""Lowest byte that is no character of its own."""
 
 
 def text_buffers(texts: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8]]:
     """Return the offsets, i32 or i64, and the bytes of texts without nulls, read-only as those of a mapped column are.
-    The first offset of a slice may not be 0."""
+    The first offset of a slice can be above 0."""
     is_large = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
     width = np.int64 if is_large else np.int32
     _, offsets, data = texts.buffers()

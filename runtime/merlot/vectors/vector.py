@@ -160,8 +160,8 @@ def constant(literal: Literal) -> Vector:
 
 
 def narrowed(values: pa.Array) -> pa.Array:
-    """Return the values with 32-bit offsets, where those suffice. A column of more than 2**31 bytes has wider ones, but
-    few of its rows need them, and Arrow's functions do not take both at once."""
+    """Return the values with 32-bit offsets, where those suffice. A column of 2**31 bytes or more has 64-bit offsets,
+    but the rows taken from it seldom need them, and Arrow's functions do not take both widths at once."""
     small = _SMALL.get(values.type)
     return values if small is None or values.nbytes >= 1 << 31 else values.cast(small)
 
@@ -203,8 +203,8 @@ def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 
 def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
-    """Return the bytes of the values at some rows; None where they are surely few, and counting them would take
-    long."""
+    """Return the bytes of the values at some rows, or an upper bound if it is low. Return None for a type without
+    offsets, and where the average length says that the bytes are few, since counting them would take long."""
     if len(values) > len(rows) and len(rows) * values.nbytes < _FEW_BYTES * len(values):
         return None
     offsets = _offsets(values)
@@ -253,7 +253,7 @@ def numbers_of(texts: pa.Array) -> Scaled | NDArray[np.object_]:
 
 
 def decimals(values: pa.Array) -> NDArray[np.object_]:
-    """Return Decimal objects of their plain texts; null is 0."""
+    """Return the Decimal objects of plain texts; null is 0."""
     out = np.empty(len(values), dtype=object)
     out[:] = [Decimal(0) if text is None else Decimal(text) for text in values.to_pylist()]
     return out

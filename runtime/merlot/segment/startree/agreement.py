@@ -21,9 +21,11 @@ from merlot.values.types import TypeName
 
 
 def agrees(tree: StarTree, column_of: Callable[[str], ColumnReader | None], num_rows: int) -> bool:
-    """Return True if nodes and documents are those of the rows. Functions that this version does not know are skipped.
+    """Return True if nodes and documents are those of the rows. Functions that this version does not know are skipped;
+    a tree without any other function is not checked.
 
-    Takes as long as building the tree. Raises CorruptionError."""
+    Takes as long as building the tree. Raises CorruptionError, and QueryArithmeticError if a function has no state for
+    some value."""
     spec = spec_of(tree)
     if spec is None:
         return True
@@ -104,7 +106,8 @@ def _documents_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
 
 
 def _are_equal(stored: Sequence[pa.Array], rebuilt: Sequence[pa.Array]) -> bool:
-    """Compare floats by their bits, NaN included, and decimals by value: the file has one canonical text for each."""
+    """Compare floats by their bits, NaN included, and decimals by value: the file has one canonical text for each.
+    Elements of lists are compared as Python compares them, so that no NaN in a list equals another."""
     return [_bits(state) for state in stored] == [_bits(state) for state in rebuilt]
 
 

@@ -57,7 +57,7 @@ class Function:
 
     @classmethod
     def of(cls, stored: StoredFunction, type_: TypeName | None) -> Function:
-        """type_: type of the function's column; None for the count."""
+        """Return a stored function with its aggregate. `type_` is the type of its column; None for the count."""
         function = named(stored.function)
         types = () if type_ is None else (SqlType(type_),)
         constants: tuple[Value, ...] = (_PERCENT,) if stored.function.startswith("percentile") else ()

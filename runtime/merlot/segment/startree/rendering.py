@@ -59,7 +59,8 @@ class Drawing:
             waiting += [(child, (*path, self._value(len(path), child))) for child in range(last - 1, first - 1, -1)]
 
     def documents(self) -> list[Path]:
-        """Return every document by its number: values of the dimensions, ANY for those that it lacks, and results."""
+        """Return all documents, ordered by number: values of the dimensions, ANY where a document lacks one, and
+        results."""
         tree, nodes, answers = self.tree, self.tree.nodes, self._answers()
         rows: dict[int, Path] = {}
         every = sorted(self.nodes(), key=lambda node: (node.num_children > 0, -len(node.path)))

@@ -36,7 +36,7 @@ def column_name(tree: int, part: str) -> str:
 
 
 def write(tree: BuiltTree, number: int, file: FileWriter, *, is_automatic: bool = False) -> StarTreeMetadata:
-    """Append the buffers of star-tree `number` of a segment."""
+    """Append the buffers of star-tree `number` of a file, and return the tree's metadata."""
     spec, documents, nodes = tree.spec, tree.documents, tree.nodes
     arrays = (nodes.values, nodes.children, nodes.starts, nodes.ends, nodes.aggregated)
     buffers = {name: file.add(array.astype("<u4"), None) for name, array in zip(NODE_BUFFERS, arrays, strict=True)}

@@ -1,8 +1,9 @@
 """JSON paths, as Jayway's JsonPath reads them: `$.a['b'][0]`, and steps that find any number of values.
 
-A path is parsed once, into steps. Each step goes from a node of a document to nodes below it, in the order of the
-document. A path is definite if each of its steps finds one value at most: it finds a value or nothing. Any other path
-finds a list.
+A path is parsed once, into steps. Each step leads from a node of a document to other nodes, usually below it. They come
+in the order of the document, but names and places between commas in the order of the path, and what `..` finds at a
+node before what it finds below that node. A path is definite if each of its steps finds one value at most: it finds a
+value or nothing. Any other path finds a list.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from merlot.functions.json_conditions import Condition, parse_condition
 from merlot.tree.errors import SqlValidationError
 
 ABSENT: Final = object()
-"""Result of a definite path that finds nothing; null is a value."""
+"""Result of a definite path that finds nothing, and value of a text that is not JSON; null is a value."""
 EXPECTED: Final = "$.name['name'][0][*][1:3][0,2]..name[?(@.name > 1)].length()"
 MAX_LENGTH: Final = 1_000
 MAX_DESCENTS: Final = 2
 MAX_BRANCHES: Final = 1_000
-"""Limit of the names and places between commas, multiplied: a path may not find the same values many times over."""
+"""Limit of the product, over all steps, of the number of names or places between commas. It keeps a path from finding
+the same values many times over."""
 _STEP: Final = re.compile(
     r"""\.(?P<length>length|size)\(\)|\.(?P<name>[^.\[\]*()'"?@$ ]+)|(?P<all>\.?\*|\.?\[\*\])"""
     r"""|\.?\[ *(?P<names>'[^']*'(?: *, *'[^']*')*|"[^"]*"(?: *, *"[^"]*")*) *\]"""
@@ -86,7 +88,7 @@ class _Names:
 
 @dataclass(frozen=True, slots=True)
 class _Picked:
-    """Several names at a path's end: finds an object of the members that exist."""
+    """Several names at a path's end. The step finds one object, with those of the members that exist."""
 
     names: tuple[str, ...]
     is_definite: bool = True
@@ -178,7 +180,8 @@ class JsonPath:
         return all(step.is_definite for step in self.steps)
 
     def split(self) -> tuple[list[str | int], JsonPath]:
-        """Return the keys and places that the path begins with, and the rest; no keys if the rest asks for the root."""
+        """Return the keys and places that the path begins with, and the rest. If the rest has a filter, which may read
+        the root, return no keys and the whole path."""
         keys: list[str | int] = []
         for step in self.steps:
             if isinstance(step, _Names) and step.is_definite:
@@ -198,7 +201,8 @@ class JsonPath:
         return nodes
 
     def value(self, document: Any) -> Any:
-        """Return what the path finds: a list, or a value or ABSENT if the path is definite."""
+        """Return the list of values that the path finds; if the path is definite, the value or ABSENT. The document
+        ABSENT gives ABSENT."""
         if document is ABSENT:
             return ABSENT
         values = [node.value for node in self.nodes(document)]
@@ -228,8 +232,8 @@ def parse_path(path: str) -> JsonPath:
 
 
 def _check(path: str, steps: Sequence[Step]) -> None:
-    """Raise SqlValidationError if the path might find too much, or asks for a length of many values or within the
-    path."""
+    """Raise SqlValidationError if the path might find too much, asks for the length of many values, or goes on after a
+    length."""
     has_length = any(isinstance(step, _Length) for step in steps)
     if any(isinstance(step, _Length) for step in steps[:-1]) or (has_length and not JsonPath(tuple(steps)).is_definite):
         raise _refused(path)
@@ -253,7 +257,7 @@ def _step(path: str, place: int) -> tuple[Step, int]:
             raise _refused(path)
         return _Descent(inner), end
     match = _STEP.match(path, place)
-    # A star that no dot begins comes after two.
+    # A star without a dot of its own may stand only after `..`.
     if match is None or (path[place] == "*" and path[place - 2 : place] != ".."):
         raise _refused(path)
     end = match.end()

@@ -1,4 +1,6 @@
-"""Functions that read JSON by paths (`json_path`): each distinct text is read once."""
+"""Functions that read JSON: they extract values at paths (`json_path`) from a column at once (`json_columns`), write
+JSON without blanks, and test for JSON.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from merlot.vectors.vector import Attempt, Vector
 
 JSON_TEXT: Final = Family("JSON")
 MAX_DEPTH: Final = 1_024
-"""Greatest depth of nested lists and objects; the reader refuses more."""
+"""Greatest depth of nested lists and objects that is counted. The reader of Python 3.11 refuses more than 1,000."""
 _TYPES: Final = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON")
 
 
@@ -69,7 +71,7 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_found(args: Sequence[Vector]) -> int:
-    """Bound the bytes of what a path finds; a path that descends finds what is below at every depth again."""
+    """Bound the bytes of the values that a path finds. With `..` it finds nested values again at every depth."""
     rows, default = sizes.num_rows(args), sum([sizes.bytes_of(arg) for arg in args[2:]])
     descents = sizes.word(args[1]).count("..")
     if not descents:
@@ -102,7 +104,8 @@ def _named_type(args: Sequence[Expr]) -> SqlType:
     },
 )
 def _extract_scalar(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the value at the path; a text without such a value fails if there is no default."""
+    """Return the value at the path, or the default if a text has no value there that fits the type. Without a default
+    such a text fails; for an array type it gives an empty list."""
     path = parse_path(args[1].data.as_py())
     default = _default(args[3]) if len(args) > 3 else None
     if type_.is_array:

@@ -34,7 +34,7 @@ from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
 
 LIST_MAKING: Final = Family("Making lists")
 MOST: Final = 10_000
-"""Limit of the values in a list that is made."""
+"""Limit of the values in a list of generated numbers."""
 _PLACES: Final = SqlType(TypeName.INT, is_array=True)
 
 
@@ -140,7 +140,8 @@ def _to_mv(_binding: Any, args: tuple[Expr, ...]) -> Expr:
 
 
 def _stepped(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the numbers from one number to another, inclusive, by steps of a third number, or of 1."""
+    """Return the numbers from the first argument to the second, inclusive, by steps of the third. Without a third they
+    are 1, or -1 if the second is less than the first. A row fails if its step is 0, or if it has too many numbers."""
     dtype = DTYPES[type_.base]
     numbers = [np.asarray(arg.data, np.float64 if dtype in (np.float32, np.float64) else np.int64) for arg in args]
     is_constant = all(arg.is_constant for arg in args)
@@ -158,8 +159,8 @@ def _stepped(type_: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _counts(starts: Any, ends: Any, steps: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return how many numbers each list has, and which lists may not be made. Differences of LONGs may exceed 64
-    bits."""
+    """Return how many numbers each list has, 0 if it may not be made, and which lists may not. Differences of LONGs may
+    exceed 64 bits."""
     with np.errstate(all="ignore"):
         span = ends.astype(np.float64) - starts.astype(np.float64)
         exact = ends - starts

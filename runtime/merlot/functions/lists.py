@@ -1,6 +1,7 @@
-"""Functions of lists, as multi-value columns are; by numpy over all values of all rows at once.
+"""Functions of lists, such as multi-value columns, by numpy and Arrow over all values of all rows at once.
 
-Where Pinot has a name for each type (ARRAYSORTINT, ARRAYSORTSTRING), all are names of one function of any type.
+Where Pinot has a name for each type (ARRAYSORTINT, ARRAYSORTSTRING), all are names of one function of any type. Only
+ARRAYSUM, ARRAYSUMINT and ARRAYSUMLONG are functions of their own, since their results differ.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class ListValues:
         return np.arange(len(self.flat)) - np.repeat(self.offsets[:-1], self.lengths)
 
     def chosen(self, values: Places) -> Any:
-        """Return lists of the values at the given positions among all values, which ascend."""
+        """Return lists of the values at the given positions among all values. Positions are grouped by row, and rows
+        ascend; positions within a row may have any order."""
         counts = np.bincount(self.rows[values], minlength=len(self.offsets) - 1)
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         return self.answer(pa.ListArray.from_arrays(pa.array(offsets), self.flat.take(pa.array(values))))
@@ -84,7 +86,7 @@ class ListValues:
         return ListValues(remaining, np.concatenate([[0], np.cumsum(counts)]), self.is_constant)
 
     def answer(self, per_row: Any) -> Any:
-        """Return a result per row; the only one if the lists are a constant."""
+        """Return the results of all rows; if the lists are a constant, the result of their only row."""
         if not self.is_constant:
             return per_row
         return per_row[0] if isinstance(per_row, pa.Array) else per_row.reshape(())
@@ -99,7 +101,7 @@ def _same(args: Sequence[Expr]) -> SqlType:
 
 
 def typed_names(name: str) -> tuple[str, ...]:
-    """Return names for the types after the first."""
+    """Return the aliases for all types but the first, INT, which is in the function's own name."""
     return tuple(f"{name}{type_}" for type_ in _TYPES[1:])
 
 
@@ -143,7 +145,7 @@ def _constructed(type_: SqlType, args: Sequence[Vector]) -> Any:
     """Return a list with one value of each argument."""
     is_constant = all(arg.is_constant for arg in args)
     num_rows = 1 if is_constant else max(len(arg.data) for arg in args if not arg.is_constant)
-    # The value in place of a null row is no null in its list: functions of lists never see one.
+    # A null goes into its list as the value that stands in its place: functions of lists never see nulls.
     columns = pa.concat_arrays([Vector(arg.type, arg.data).to_arrow(num_rows) for arg in args])
     order = np.arange(len(columns)).reshape(len(args), num_rows).T.ravel()
     offsets = np.arange(num_rows + 1, dtype=np.int32) * len(args)
@@ -371,7 +373,7 @@ def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYREMOVESTRING(SPLIT('a,b,a', ','), 'a')": ["b", "a"]},
 )
 def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the list without the first value that is equal."""
+    """Return each list without its first value that equals the constant."""
     values = ListValues.of(args[0])
     first = np.atleast_1d(first_place(args))[values.rows]
     return values.chosen(np.flatnonzero(values.places != first))
@@ -426,7 +428,7 @@ def _concat(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"ARRAYUNIONSTRING(SPLIT('a,b', ','), SPLIT('b,c', ','))": ["a", "b", "c"]},
 )
 def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the distinct values of both, in the order of their first occurrence."""
+    """Return the distinct values of both lists, in the order of their first occurrence."""
     values = joined(args)
     return values.chosen(_distinct(values))
 
@@ -454,7 +456,7 @@ def element_at(type_: SqlType, values: ListValues, places: Any) -> Any:
 
 
 def _most_joined(args: Sequence[Vector]) -> int:
-    """Bound the bytes of the values, with a separator, or a text for nulls, for each."""
+    """Bound the bytes of the values, and of a separator and a text for nulls for each value."""
     return sizes.usual(args[:1]) + sizes.num_values(args[0]) * sum([sizes.bytes_of(arg) for arg in args[1:]])
 
 
@@ -470,8 +472,8 @@ def _most_joined(args: Sequence[Vector]) -> int:
     },
 )
 def _to_string(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Join values to a text. If there is a text for nulls, it replaces 'null' too, and an empty list gives 'null', as
-    in Pinot."""
+    """Join values to a text. If there is a text for nulls, it replaces values that are the text 'null', and an empty
+    list gives 'null', as in Pinot."""
     values = ListValues.of(args[0])
     flat = values.flat
     if len(args) > 2:

@@ -1,4 +1,4 @@
-"""AND, OR, NOT and tests for null: functions whose value may be known although an operand's is not."""
+"""AND, OR, NOT and tests for null. All but NOT may have a value although an operand is null."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Predicates that search within a value. An index of the column answers them where there is one."""
+"""JSON_MATCH and TEXT_MATCH, which search within a value, and IN_ID_SET, which looks a number up in a set. A JSON or
+text index of the column, if it has one, answers the first two.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,8 @@ def _checked(function: str, parse: Callable[[str], object]) -> Callable[[tuple[E
 
 
 def _by_text(args: Sequence[Vector], holds: Callable[[str], bool]) -> Any:
-    """Read each distinct text once, in Python, which takes some microseconds. Tables that are often searched so
-    should have an index."""
+    """Read each distinct text once, in Python, which takes some microseconds. Columns that are often searched should
+    have an index."""
     texts = args[0].data
     if isinstance(texts, pa.Scalar):
         return np.array(holds(texts.as_py()), np.bool_)
@@ -105,7 +107,7 @@ def _readable(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"IN_ID_SET(7, 'ATowAAABAAAAAAABABAAAAAFAAcA')": True, "IN_ID_SET(6, 'AA==')": False},
 )
 def _in_id_set(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return which numbers ID_SET has met."""
+    """Return which numbers are in a set that ID_SET has answered."""
     ids = _id_set(args[1].data.as_py())
     numbers = np.atleast_1d(args[0].data)
     is_member = ids.holds(numbers)

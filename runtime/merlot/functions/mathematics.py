@@ -1,4 +1,4 @@
-"""Roots, powers, logarithms and angles: DOUBLE by numpy, as IEEE says, without errors."""
+"""Roots, powers, logarithms, angles, and tests for NaN and infinity: DOUBLE by numpy, as IEEE says, without errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Doubles = NDArray[np.float64]
 
 
 def doubles(vector: Vector) -> Doubles:
-    """The numbers of a vector, rounded to DOUBLE."""
+    """Return the numbers of a vector, rounded to DOUBLE."""
     return doubles_of(vector.data)
 
 

@@ -1,4 +1,4 @@
-"""Texts cut into their beginnings, ends and parts of one length; each distinct text is cut once."""
+"""Texts cut into their beginnings, ends and parts of given lengths; each distinct text is cut once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _cut(compute: Callable[..., Iterable[str]]) -> VectorFunction:
 
 
 def _bounded(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """Raise SqlValidationError for lengths that might make very much of a text."""
+    """Raise SqlValidationError for lengths by which a text might have too many or too long pieces."""
     lengths = [arg.value for arg in args[1:] if isinstance(arg, Literal) and isinstance(arg.value, int)]
     if max(lengths) > MAX_LENGTH or (len(lengths) > 1 and lengths[1] - max(lengths[0], 1) >= MAX_LENGTHS):
         raise SqlValidationError(f"pieces have up to {MAX_LENGTH} characters, and {MAX_LENGTHS} different lengths")

@@ -1,8 +1,8 @@
 """Regular expressions, in Java's syntax as far as RE2 supports it: linear in the text, whatever the pattern.
 
-RE2 itself refuses constructs that it lacks (look-around, backreferences, possessive repeats). Constructs that it reads
-differently from Java (a class inside a class, &&, POSIX classes, \\v) are refused here, since a wrong match would be
-worse.
+RE2 itself refuses constructs that it lacks (look-around, backreferences of one digit, possessive repeats). Some that it
+reads differently from Java (a class inside a class, &&, POSIX classes, \\v) are refused here, since a wrong match would
+be worse.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
         yield place, letter, is_class
         if letter == "[" and not is_class:
             is_class = True
-            # A bracket that comes first in a class is a letter of it to RE2, and an error or another class to Java.
+            # A caret is skipped, so that `_differs` sees whether a closing bracket comes first in the class. RE2 takes
+            # such a bracket for a character of the class.
             place += pattern.startswith("^", place + 1)
         elif letter == "]" and is_class:
             is_class = False
@@ -55,7 +56,7 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
 
 
 def _differs(pattern: str) -> str | None:
-    """Return what Java and RE2 read differently in a pattern; None if there is no difference."""
+    """Return a construct of the pattern that Java and RE2 read differently; None if it has none of those looked for."""
     previous = ""
     for _, letter, is_class in _letters(pattern):
         if is_class and letter == "[":
@@ -72,7 +73,7 @@ def _differs(pattern: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def check_pattern(pattern: str) -> None:
-    """Raise SqlValidationError if RE2 refuses the pattern or reads it differently from Java."""
+    """Raise SqlValidationError if RE2 refuses the pattern, or if `_differs` says that Java reads it differently."""
     differs = _differs(pattern)
     if differs is not None:
         raise SqlValidationError(f"regular expression is not supported: {differs} pattern='{pattern:.100}'")
@@ -151,7 +152,7 @@ def beginning_of(pattern: str) -> str:
     beginning = ""
     for _, letter, is_class in _letters(pattern[1:]):
         if letter in ("*", "?", "{"):
-            return beginning[:-1]  # what it follows may be missing
+            return beginning[:-1]  # the character before a repetition may be missing
         is_special = is_class or letter in (".", "^", "$", "+", "[", "(", ")")
         if is_special or (len(letter) == 2 and (letter[1].isalnum() or not letter[1].isascii())):
             break
@@ -191,7 +192,7 @@ def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _check_extract(args: tuple[Expr, ...]) -> None:
-    """Raise SqlValidationError unless the group is one that the pattern names."""
+    """Raise SqlValidationError unless the pattern names the group, or the group's name is empty: then none is meant."""
     given, *words = args
     texts = _constants(words, (STRING, STRING, STRING))
     named, name, _ = texts
@@ -266,9 +267,9 @@ def _replace(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_replaced(args: Sequence[Vector]) -> int:
-    """Bound the bytes of the texts, the replacement at each match, and each match as often as it names a group.
+    """Bound the bytes of the texts, of the replacement at each match, and of each group that the replacement names.
 
-    Matches lie apart, so that no group is longer than all texts together."""
+    Matches do not overlap, so that all matches of a group are no longer than all texts together."""
     texts, pattern, new, start, most = args
     replacement = sizes.word(new)
     # A backslash is either doubled, or begins a group.

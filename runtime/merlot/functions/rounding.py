@@ -1,4 +1,6 @@
-"""Rounding: whole numbers stay whole, decimals exact; a DOUBLE is the decimal that it is written as, as in Pinot."""
+"""Rounding: whole numbers stay whole, decimals exact; a DOUBLE is rounded as the decimal that it is written as, as in
+Pinot.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ def _scaled(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     },
 )
 def _round_decimal(type_: SqlType, args: Sequence[Vector]) -> Any:
-    """Round half away from zero at a number of digits; without one, round to the nearest whole number, half upwards."""
+    """Round half away from zero at a number of digits, or to a whole number. A DOUBLE without a number of digits is
+    rounded half upwards instead."""
     if len(args) == 1 and type_.base is TypeName.DOUBLE:
         values = doubles(args[0])
         floors = np.floor(values)
@@ -166,10 +169,11 @@ def _wholes(values: NDArray[np.int64], scale: int, mode: str) -> Any:
 
 
 def _doubles_at(values: NDArray[np.float64], scale: int, mode: str) -> NDArray[np.float64]:
-    """Exactly as the decimals that the numbers are written as, by numpy.
+    """Round numbers exactly as the decimals that they are written as, by numpy.
 
-    A whole number by a power of ten is the nearest DOUBLE of its decimal, and so is the number that is rounded: up to
-    15 digits they compare as their decimals do. Numbers of more digits, few, are rounded as decimals."""
+    A whole number divided or multiplied by a power of ten is the DOUBLE nearest to the decimal, and so is the number
+    that is rounded: up to 15 digits they compare as their decimals do. Numbers of more digits are few, and are rounded
+    as decimals."""
     power = 10.0 ** abs(scale)
 
     def unscaled(wholes: NDArray[np.float64], tens: float = 1.0) -> NDArray[np.float64]:

@@ -24,7 +24,8 @@ from merlot.vectors.vector import Attempt, Vector, failed
 ROW_PATTERNS: Final = Family("Patterns of the row")
 
 Match = Callable[[Any, str], Any]
-"""Function that returns which texts, an array or a scalar, match a pattern; raises SqlValidationError if it is none."""
+"""Function that returns which texts, an array or a scalar, match a pattern; raises SqlValidationError if the pattern
+is invalid."""
 
 
 def _by_pattern(texts: Vector, patterns: Vector, match: Match) -> Attempt:
@@ -76,7 +77,7 @@ def _flag(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     examples={"LIKE_VAR('abc', CONCAT('a', '%'))": True, "LIKE_VAR('a%c', 'a!%_', '!')": True},
 )
 def _like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
-    """Match `text LIKE pattern`, where the pattern may be any text."""
+    """Match `text LIKE pattern`, where each row may have its own pattern."""
     escape = args[2].data.as_py() if len(args) > 2 else "\\"
     return _by_pattern(args[0], args[1], lambda texts, pattern: matches_like(texts, with_backslashes(pattern, escape)))
 
@@ -90,7 +91,7 @@ def _like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
     examples={"REGEXP_LIKE_VAR('banana', CONCAT('n', '.n'))": True, "REGEXP_LIKE_VAR('banana', '^B', 'i')": True},
 )
 def _regexp_like_var(_type: SqlType, args: Sequence[Vector]) -> Attempt:
-    """Match `REGEXP_LIKE`, where the pattern may be any text."""
+    """Match as REGEXP_LIKE does, where each row may have its own pattern."""
     flag = args[2].data.as_py() if len(args) > 2 else "c"
 
     def match(texts: Any, pattern: str) -> Any:

@@ -1,4 +1,6 @@
-"""Functions that find strings in strings. Positions count characters from 0; -1 means not found."""
+"""Functions that find strings in strings, or compare two strings. Positions count characters from 0; -1 means not
+found.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +59,15 @@ def _contains(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"STRPOS('banana', 'an')": 1, "STRPOS('banana', 'an', 2)": 3, "STRPOS('banana', 'x')": -1},
 )
 def _strpos(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the place of the text's first occurrence, or of the given occurrence."""
+    """Return the place of the first occurrence of `find`, or of the occurrence of the given number, counted from 1."""
     if len(args) == 2 and args[1].is_constant:
         return _first_place(args[0], args[1].data.as_py())
     return by_value(INT, args, _ordinal_place)
 
 
 def _first_place(texts: Vector, find: str) -> Any:
-    """Return the place of the first occurrence. Arrow counts bytes, so only texts with other characters than ASCII are
-    counted again."""
+    """Return the place of the first occurrence. Arrow counts bytes, so characters are counted again if any text has
+    others than ASCII."""
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
     places = ints(pc.find_substring(data, find))
     if find and pc.sum(pc.binary_length(data)).as_py() != pc.sum(pc.utf8_length(data)).as_py():
@@ -91,7 +93,7 @@ def _ordinal_place(value: str, find: str, occurrence: int = 1) -> int:
     examples={"STRRPOS('banana', 'an')": 3, "STRRPOS('banana', 'an', 2)": 1},
 )
 def _strrpos(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return the place of the text's last occurrence, optionally not after a position."""
+    """Return the place of the last occurrence of `find`, optionally of the last that begins at or before a position."""
     return by_value(INT, args, _last_place)
 
 
@@ -132,7 +134,7 @@ def _hamming_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
     examples={"LEVENSHTEINDISTANCE('kitten', 'sitting')": 3},
 )
 def _levenshtein_distance(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return how many characters to insert, remove or change."""
+    """Return the least number of characters to insert, remove or change to turn one text into the other."""
     return by_value(INT, args, _edits)
 
 
@@ -140,8 +142,8 @@ def _edits(left: str, right: str) -> int:
     """Count the edits between two texts, a column of the table of distances at a time (Myers 1999, Hyyrö 2003).
 
     Neighbours in a column differ by one at most: bit i of `more` or `less` is set where row i + 1 has one more or one
-    less than row i. Two texts of 10,000 letters take a tenth of a second, cell by cell a minute. Still longer texts ask
-    again and again whether the query has to stop."""
+    less than row i. Two texts of 10,000 letters take a tenth of a second; cell by cell they would take a minute. The
+    query's check is called about every `CELLS_PER_CHECK` cells."""
     if len(left) > len(right):
         left, right = right, left
     if not left:

@@ -24,7 +24,7 @@ ROW_BYTES: Final = 64
 GROWTH: Final = 3
 """Bytes of a result per byte of an argument: 'ΐ' has two, and six in capitals."""
 VALUE_BYTES: Final = 48
-"""Bytes taken by the places and rows of a list's value while lists are made from others."""
+"""Bytes per value for its place and row, which are held while lists are made from others."""
 MANY_BYTES: Final = 4 << 20
 """Bytes up to which a rough bound suffices."""
 
@@ -61,7 +61,7 @@ def usual(args: Sequence[Vector]) -> int:
 
 
 def growing(factor: int) -> MostBytes:
-    """Return a bound of `factor` bytes to each byte of the arguments, constants not repeated."""
+    """Return a function that allows `factor` bytes for each byte of the arguments. Constants count once."""
 
     def most_bytes(args: Sequence[Vector]) -> int:
         values = sum([num_values(arg) for arg in args])
@@ -71,7 +71,7 @@ def growing(factor: int) -> MostBytes:
 
 
 def per_row(num_bytes: int) -> MostBytes:
-    """Return a bound of `num_bytes` for each row, whatever the arguments are."""
+    """Return a function that allows `num_bytes` for each row, whatever the arguments are."""
     return lambda args: num_rows(args) * num_bytes
 
 
@@ -93,14 +93,14 @@ def word(arg: Vector) -> str:
 
 
 def lengths_of(arg: Vector) -> Any:
-    """Return the bytes of each text as numpy integers."""
+    """Return the length of each text in bytes, (n,) i64; (1,) for a constant."""
     if arg.is_constant:
         return np.array([bytes_of(arg)], np.int64)
     return pc.binary_length(arg.data).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def counted(arg: Vector, pattern: str, *, is_regex: bool = False) -> int:
-    """Count how often a pattern is in all texts together, at most."""
+    """Return a number that the matches of a pattern in all texts together do not exceed."""
     length = bytes_of(arg)
     shortest = 0 if is_regex else len(pattern.encode())
     rough = length // max(shortest, 1) + num_rows([arg])

@@ -27,7 +27,7 @@ class ColumnSource(Protocol):
         ...
 
     def nulls(self, name: str) -> NDArray[np.bool_] | None:
-        """Return which rows are null, whether or not null handling is on."""
+        """Return which rows are null, whether or not null handling is on; None if no row is."""
         ...
 
 
@@ -45,7 +45,7 @@ class CodedSource(Protocol):
     """Source that knows the distinct values of some of its columns."""
 
     def coded(self, name: str) -> Coded | None:
-        """Return the column if it has far fewer distinct values than there are rows, else None."""
+        """Return the column; None if its distinct values are not known, or are more than half as many as the rows."""
         ...
 
 
@@ -64,7 +64,7 @@ class Distinct:
 
 
 class ValueSource(Distinct):
-    """Values of one column as rows, from an Arrow array."""
+    """Values of one column as rows, from an Arrow array without nulls. Values may be repeated."""
 
     def __init__(self, type_: TypeName, values: Any) -> None:
         super().__init__(from_arrow(SqlType(type_), values))

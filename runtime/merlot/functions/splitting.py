@@ -1,4 +1,4 @@
-"""Strings taken apart at a separator, as Pinot does: separators side by side are one."""
+"""Strings taken apart at a separator, as Pinot does: adjacent separators count as one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
-    """Split as StringUtils.splitByWholeSeparator: adjacent separators are one, an empty text has no parts."""
+    """Split as StringUtils.splitByWholeSeparator: adjacent separators count as one, a separator at the end is followed
+    by an empty part, and an empty text has no parts."""
     if limit > 0:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data

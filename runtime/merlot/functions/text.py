@@ -1,4 +1,4 @@
-"""Functions of strings, by Arrow. Positions count characters from 0, as in Pinot."""
+"""Functions of strings, mostly by Arrow. As in Pinot, positions count characters from 0, those of SUBSTRING from 1."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from merlot.vectors.vector import Vector
 
 TEXT: Final = Family("Strings")
 MAX_LENGTH: Final = 10_000
-"""Limit of the length that LPAD, RPAD and REPEAT make, which has to be a constant."""
+"""Limit of the length of LPAD and RPAD, and of the times of REPEAT, which have to be constants."""
 _FAR: Final = np.iinfo(np.int64).max
 _WHITE: Final = " \t\n\v\f\r"
 _UP_TO_BLANK: Final = "".join(map(chr, range(33)))
@@ -30,7 +30,7 @@ _FORMS: Final = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 def _short(function: str, place: int) -> Callable[[tuple[Expr, ...]], tuple[Expr, ...]]:
-    """Return a function that checks that a constant length is within the limit."""
+    """Return a function that raises SqlValidationError unless the length or times are a constant within the limit."""
 
     def check(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
         length = args[place]
@@ -50,7 +50,7 @@ def _repeated(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_with_separators(args: Sequence[Vector]) -> int:
-    """Bound the bytes of all texts, with as many separators."""
+    """Bound the bytes of all texts, and of a separator for each."""
     rows = sizes.num_rows(args) if args[0].is_constant else 1
     return sizes.together(args) + len(args) * rows * sizes.bytes_of(args[0])
 
@@ -171,7 +171,7 @@ def _substr(_type: SqlType, args: Sequence[Vector]) -> Any:
     },
 )
 def _substring(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Return a number of characters from a position that counts from 1."""
+    """Return a number of characters, or all, from a position that counts from 1."""
     begins = np.asarray(args[1].data, np.int64) - 1
     return _sliced(args[0], begins, None if len(args) == 2 else begins + np.asarray(args[2].data, np.int64))
 

@@ -36,7 +36,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Begins:
-    """Condition that a word begins so."""
+    """Condition that a word begins with the prefix."""
 
     prefix: str
 
@@ -60,7 +60,7 @@ Condition = Phrase | Begins | TextAnd | TextOr
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, in order."""
+    """Return the words of a text in lower case, in order."""
     return _WORD.findall(text.lower())
 
 

@@ -1,4 +1,4 @@
-"""Constants that functions of time take: units and time zones by their names."""
+"""Constants that functions take as texts: words of a fixed set, units of time and time zones by their names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def time_unit(function: str, arg: Expr) -> str:
 
 
 def zone_name(function: str, arg: Expr) -> str:
-    """Return a time zone's name or offset; raise SqlValidationError."""
+    """Return the constant, a time zone's name or offset; raise SqlValidationError if there is no such time zone."""
     zone = constant_text(arg)
     try:
         zone_of(zone)

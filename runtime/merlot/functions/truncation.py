@@ -1,4 +1,4 @@
-"""Truncation of instants, which are whole numbers of a unit since the epoch. Days have 86,400 seconds.
+"""Truncation of instants, which are whole numbers of a unit since the epoch, without leap seconds.
 
 A result outside LONG is the nearest LONG, as in Java's TimeUnit: the default value of a null stays the least LONG.
 """
@@ -66,9 +66,9 @@ def _rising(call: Call) -> Expr | None:
     },
 )
 def _datetrunc(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """Truncate datetrunc(unit, value, input unit, time zone, output unit), completed by binding."""
+    """Truncate the value. The arguments are those that `_completed` returns."""
     unit, input_unit, zone, output_unit = (str(args[place].data.as_py()) for place in (0, 2, 3, 4))
-    with np.errstate(over="ignore"):  # numpy warns where a constant wraps, and then is not chosen.
+    with np.errstate(over="ignore"):  # numpy warns of a constant that wraps, although it is not chosen.
         millis = convert_unit(np.asarray(args[1].data, np.int64), input_unit, "MILLISECONDS")
         truncated = truncate(millis, unit) if zone == "UTC" else _truncate_in_zone(millis, unit, zone)
         return convert_unit(truncated, "MILLISECONDS", output_unit)
@@ -108,10 +108,10 @@ def _truncate_in_zone(millis: Longs, unit: str, zone: str) -> Longs:
 
 
 def at_local(starts: Longs, millis: Longs, zone: str, *, is_day: bool) -> Longs:
-    """Return the instants at which a time zone's clocks show the starts, which are not after what they show at
-    `millis`.
+    """Return the instants at which a time zone's clocks show the starts.
 
-    If clocks show a start twice, take the first instant if it is the start of a day or longer unit, else the last."""
+    starts: local times that are not after what the clocks show at `millis`, moved by the cycles of `cycles_off`.
+    If clocks show a start twice, the first instant is taken with `is_day`, else the last that is not after `millis`."""
     if zone == "UTC":
         return starts
     clock = zone_clock(zone)

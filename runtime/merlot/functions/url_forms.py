@@ -77,7 +77,7 @@ def _netloc(url: str) -> str | None:
 
 
 def _quoted(part: str, unquoted: frozenset[str]) -> str:
-    """Quote as java.net.URI does: of the characters beyond ASCII only blanks."""
+    """Quote a part for java.net.URI: ASCII characters that are not in `unquoted`, and blanks beyond ASCII."""
     return "".join(
         character
         if character in unquoted or (ord(character) >= 0x80 and not character.isspace())
@@ -87,7 +87,7 @@ def _quoted(part: str, unquoted: frozenset[str]) -> str:
 
 
 def _built(url: str, parts: SplitResult, host: str | None, query: str | None, fragment: str | None) -> str:
-    """The URL of its parts, decoded and quoted anew; as it is where these make none."""
+    """Return the URL of its parts, decoded and quoted again; the URL as it is if its parts do not make one."""
     if parts.scheme and not parts.path.startswith("/") and (parts.path or not host):
         return url
     user = unquote(parts.netloc.rpartition("@")[0])
@@ -147,7 +147,7 @@ for _name, _compute, _answer in (
     examples={f"CUTURLPARAMETER('{EXAMPLE}', 'x')": "https://me@www.Example.com:8080/a%20b/c?y=2#top"},
 )
 def _without_parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """A URL without a query stays as it is."""
+    """Return a URL without its parameters of a name. A URL without a query stays as it is."""
 
     def compute(url: str, name: str) -> str:
         parts, query = split_url(url), unquote(query_of(url) or "")
@@ -160,12 +160,12 @@ def _without_parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 def _steps(path: str) -> list[str]:
-    """Between slashes, without the empty ones at the end."""
+    """Return the parts of a path between slashes, without the empty parts at the end."""
     return path.rstrip("/").split("/") if path.rstrip("/") else []
 
 
 def _grown(path: str, start: str) -> list[str]:
-    """The start with one step more of the path at a time."""
+    """Return the start with the first step of the path, with the first two, and so on."""
     steps = (f"/{step}" for step in _steps(path)[1:])
     return account.gathered(itertools.accumulate(itertools.chain([start], steps)))[1:]
 

@@ -1,5 +1,5 @@
-"""Parts of URLs. Each distinct text is read once. A part that a URL lacks is 'null', as Pinot answers its null
-texts.
+"""Parts of URLs. Each distinct text is read once. A part that a URL lacks is 'null', as Pinot answers its null texts;
+a port is -1 then, and a parameter an empty text.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from merlot.vectors.vector import Vector
 URLS: Final = Family("URLs")
 STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 _ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f]|%(?![0-9A-Fa-f]{2})""")
-"""Characters that java.net.URI refuses, and percent signs without two hex digits."""
+"""ASCII characters that java.net.URI refuses, and percent signs without two hex digits."""
 
 
 def split_url(url: str) -> SplitResult | None:
-    """None of what java.net.URI refuses."""
+    """Return the parts of a URL; None if it has characters that java.net.URI refuses, or cannot be read."""
     if _ILLEGAL.search(url):
         return None
     try:
@@ -34,7 +34,7 @@ def split_url(url: str) -> SplitResult | None:
 
 
 def host_of(url: str) -> str | None:
-    """As it is written, without user and port."""
+    """Return the host as it is written, without user and port; None if there is none."""
     parts = split_url(url)
     if parts is None or not parts.hostname:
         return None
@@ -63,7 +63,7 @@ def _path(url: str) -> str | None:
 
 
 def query_of(url: str) -> str | None:
-    """As it is written."""
+    """Return the query as it is written; None if there is none."""
     parts = split_url(url)
     return parts.query if parts is not None and "?" in url.partition("#")[0] else None
 
@@ -74,7 +74,7 @@ def _fragment(url: str) -> str | None:
 
 
 def or_null(part: Callable[[str], str | None]) -> Callable[[str], str]:
-    """The part, or 'null'."""
+    """Return a function that gives the part, or 'null'."""
 
     def compute(url: str) -> str:
         value = part(url)
@@ -105,7 +105,7 @@ for _name, _part, _answer in (
 
 @URLS.strict("urlport", parameters=(text("url"),), result=INT, examples={f"URLPORT('{EXAMPLE}')": 8080})
 def _port(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """-1 where there is none."""
+    """Return the port; -1 where there is none."""
 
     def compute(url: str) -> int:
         parts = split_url(url)
@@ -126,7 +126,7 @@ def _parameters(url: str) -> list[str]:
     examples={f"EXTRACTURLPARAMETER('{EXAMPLE}', 'y')": "2", f"EXTRACTURLPARAMETER('{EXAMPLE}', 'z')": ""},
 )
 def _parameter(_type: SqlType, args: Sequence[Vector]) -> Any:
-    """The value of the first parameter of that name; an empty text where there is none."""
+    """Return the value of the first parameter of that name; an empty text where there is none."""
 
     def compute(url: str, name: str) -> str:
         pairs = (parameter.partition("=") for parameter in _parameters(url))

@@ -1,4 +1,6 @@
-"""Division and divisors of whole numbers: LONG, with an error on overflow."""
+"""Division, divisors and multiples: LONG, with an error on overflow unless the function answers 0. Remainders are
+DOUBLE if a number is not whole.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _LOWEST: Final = np.iinfo(np.int64).min
 
 
 def _quotients(args: Sequence[Vector]) -> tuple[Any, Any]:
-    """Quotients, rounded down, and where there is none; 0 there."""
+    """Return the quotients, rounded down, and the rows that have none, whose quotients are 0."""
     if all(arg.type.base in INTEGERS for arg in args):
         left, right = (np.asarray(arg.data, np.int64) for arg in args)
         lost = (right == 0) | ((left == _LOWEST) & (right == -1))

@@ -1,8 +1,8 @@
 """Time zones as tables: what a zone's clocks show at an instant, and when they show a time. Exact for every LONG.
 
-The changes come from the zone's TZif file (RFC 8536), which `zoneinfo` finds and checks. Years after the file's last
-change follow its rule, which repeats every 400 years with the calendar. Before its first change a zone has one
-offset.
+The changes come from the zone's TZif file (RFC 8536), once `zoneinfo` has read it without error; for an offset, the
+file is made. Years after the file's last change follow its rule, which repeats every 400 years with the calendar.
+Before its first change a zone has one offset.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ _SECOND = timedelta(seconds=1)
 _PROBE = timedelta(days=3)
 """Interval shorter than the time between two changes by any rule."""
 _NEAR = (-2, -1, 0, 1, 2)
-"""Steps to the changes around an instant that may affect a time of its clock: two days have no more."""
+"""Steps from the stretch of a guessed instant to those in which clocks may show a time. A guess is wrong by less than
+two days, and two days have at most two changes."""
 
 
 class ZoneClock:
-    """Offsets of one time zone. Instants and times are milliseconds since 1970, local times as if they were UTC."""
+    """Offsets of one time zone. Instants and times are milliseconds since 1970, local times as if they were UTC.
+
+    changes_ms: (n,), ascending; offsets_ms: (n + 1,), before the first change and after each."""
 
     def __init__(self, changes_ms: Longs, offsets_ms: Longs, *, has_rule: bool) -> None:
         self._changes = changes_ms
@@ -46,7 +49,7 @@ class ZoneClock:
         self._newest = last if has_rule else max(0, last + 2 * CYCLE_MS)
 
     def cycles_off(self, instants: Longs) -> Longs:
-        """Return how many times 400 years to add to bring each instant into the years that the table covers."""
+        """Return how many cycles of 400 years to add to each instant to move it into the years of the table."""
         late = np.where(instants > self._newest, -((instants - self._newest) // CYCLE_MS + 1), 0)
         return np.where(instants < self._oldest, -((instants - self._oldest) // CYCLE_MS), late)
 
@@ -58,11 +61,11 @@ class ZoneClock:
         """Return the first instant at which clocks show each time; for a time that they skip, the instant of the
         change.
 
-        instants: later ones, at which clocks show a later time."""
+        instants: upper bounds of the results, at which clocks show no earlier time."""
         return self._at(times, instants, wants_last=False)
 
     def last_at(self, times: Longs, instants: Longs) -> Longs:
-        """Return the last such instant that is not after the given one."""
+        """Return the last such instant that is not after the bound."""
         return self._at(times, instants, wants_last=True)
 
     def stretch(self, instants: Longs) -> Longs:
@@ -86,7 +89,8 @@ class ZoneClock:
 
 @lru_cache(maxsize=64)
 def zone_clock(name: str) -> ZoneClock:
-    """Return the clock of an IANA time zone; raise UnsupportedQueryError if this machine does not know it."""
+    """Return the clock of a time zone, by a name that `zone_of` takes; raise UnsupportedQueryError if this machine does
+    not know it."""
     try:
         zone = zone_of(name)
         content = fixed_zone(name) or _content(zone.key)
@@ -132,8 +136,8 @@ def _block_size(counts: list[int], size: int) -> int:
 
 
 def _by_rule(zone: ZoneInfo, start: int) -> tuple[list[int], list[int]]:
-    """Return the changes, and offsets after them, of 402 years after a second. Years of one length that begin on the
-    same weekday have them at the same time."""
+    """Return the changes, and offsets after them, of 402 years after a second. Years of the same length that begin on
+    the same weekday have their changes at the same times."""
     first = (_EPOCH + timedelta(seconds=start)).year
     changes: list[int] = []
     offsets: list[int] = []

@@ -71,7 +71,7 @@ class FunnelSettings:
                         raise ValueError(f"has no mode {mode.strip()!r}")
                     modes |= MODES[mode.strip()]
             else:
-                raise ValueError(f"has no setting {part!r}")
+                raise ValueError(f"has no setting {part!r:.100}")
         return cls(modes, gap, durations)
 
 

@@ -20,8 +20,6 @@ Condition = Callable[[Any, Any], bool]
 _Operand = Callable[[Any, Any], Any]
 _NOTHING: Final = object()
 _MAX_DEPTH: Final = 20
-_MAX_DIGITS: Final = 400
-"""Most characters of a whole number that is exact."""
 _TOKEN: Final = re.compile(
     r""" *(?P<word>&&|\|\||===|!==|==|!=|<=|>=|=~|<|>|!|\(|\)|\[|\]|,|@|\$|(?:in|nin|contains|true|false|null)\b"""
     r"""|-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
@@ -114,7 +112,7 @@ class _ConditionParser:
         if word[:1] in ("'", '"'):
             return re.sub(r"\\(.)", r"\1", word[1:-1])
         if word[:1] == "-" or word[:1].isdigit():
-            return int(word) if word.lstrip("-").isdigit() and len(word) <= _MAX_DIGITS else float(word)
+            return int(word) if word.lstrip("-").isdigit() else float(word)
         raise self._refused()
 
     def _next(self) -> str:

@@ -30,6 +30,7 @@ INTEGER_RANGES = {
 FLOAT_MAX = 3.4028234663852886e38
 NULL = Literal(None, UNKNOWN)
 _MAX_DIGITS = 2_000
+_MAX_FRACTION_DIGITS = 10_000
 _CYCLE_MS = 146_097 * DAY_MS
 """400 years, after which the calendar repeats."""
 _YEAR_2000_MS = 946_684_800_000
@@ -54,6 +55,8 @@ def number(text: str) -> Literal:
     approximate = float(text)
     if exact is None or math.isinf(approximate) or Decimal(repr(approximate)) == exact:
         return Literal(approximate, DOUBLE)
+    if int(exact.as_tuple().exponent) < -_MAX_FRACTION_DIGITS:
+        raise SqlValidationError(f"number of more than {_MAX_FRACTION_DIGITS} digits after the point")
     return Literal(exact, BIG_DECIMAL)
 
 

@@ -204,16 +204,17 @@ def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
     """Return the bytes of the values at some rows, or an upper bound if it is low. Return None for a type without
-    offsets, and where the average length says that the bytes are few, since counting them would take long."""
-    if len(values) > len(rows) and len(rows) * values.nbytes < _FEW_BYTES * len(values):
-        return None
-    offsets = _offsets(values)
+    offsets, and where the bytes are few even if every row has the longest value."""
+    offsets = None if len(rows) * values.nbytes < _FEW_BYTES else _offsets(values)
     if offsets is None:
         return None
-    lengths = np.diff(offsets)
-    total = int(lengths.max()) * len(rows)
-    if total > _FEW_BYTES:
-        total = int(lengths[rows].sum(dtype=np.int64))
+    if len(values) > len(rows):  # the lengths of all values would take longer than the take
+        total = int(offsets[1:][rows].sum(dtype=np.int64) - offsets[:-1][rows].sum(dtype=np.int64))
+    else:
+        lengths = np.diff(offsets)
+        total = int(lengths.max()) * len(rows)
+        if total > _FEW_BYTES:
+            total = int(lengths[rows].sum(dtype=np.int64))
     is_list = pa.types.is_list(values.type)
     return total * (1 + values.values.nbytes // max(1, len(values.values))) if is_list else total
 

@@ -143,6 +143,10 @@ def test_constants_and_values_that_repeat_are_bounded():
         assert len(few.take(np.zeros(2_000, np.int64)).data) == 2_000
         with pytest.raises(LimitExceededError, match="values that repeat"):
             few.take(np.ones(2_000, np.int64))
+        many = Vector(STRING, pa.array(["a"] * 99_999 + ["b" * 100_000]))
+        assert len(many.take(np.zeros(2_000, np.int64)).data) == 2_000
+        with pytest.raises(LimitExceededError, match="values that repeat"):
+            many.take(np.full(2_000, 99_999))
 
 
 def test_whoever_works_for_no_query_is_refused_only_what_nobody_can_have(monkeypatch):

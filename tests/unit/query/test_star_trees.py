@@ -412,3 +412,16 @@ def test_each_function_alone_answers_what_rows_do_on_random_tables(tmp_path: Pat
                 spread = table.query(f"SELECT MAX({column}) - MIN({column}) FROM t", useStarTree="false")[0][0]
                 for left, right in zip(found, wanted, strict=True):
                     assert left[-1] == pytest.approx(right[-1], abs=0.2 * spread)
+
+
+def test_tree_over_a_column_with_nan_agrees_with_its_rows(tmp_path: Path) -> None:
+    fields = [{"name": "city", "type": "STRING"}, {"name": "price", "type": "DOUBLE", "role": "metric"}]
+    schema = TableSchema.model_validate({"fields": fields})
+    pairs = ["PERCENTILEEST__price", "SUM__price", "MAX__price"]
+    tree = {"dimensionsSplitOrder": ["city"], "functionColumnPairs": pairs, "maxLeafRecords": 1}
+    indexing = IndexingSpec.model_validate({"starTreeIndexConfigs": [tree]})
+    content = pa.table({"city": ["a", "b", "a", "b"], "price": [1.0, math.nan, math.nan, 2.0]})
+    request = BuildRequest(name="t_0", table="t", schema=schema, indexing=indexing)
+    segment = ImmutableSegment.open(build_segment(request, content, tmp_path).path)
+    assert len(segment.star_trees) == 1
+    check_contents(segment)

@@ -1,10 +1,11 @@
 """What one text may hold: as much as tools send, and an error that says the limit beyond that."""
 
+from decimal import Decimal
+
 import pytest
 from tests.sql.slt_stages import bind_stages
 
 from merlot.errors import InvalidInputError
-from merlot.functions.json_path import parse_path
 from merlot.query.plan.binding import bind
 from merlot.query.plan.make import plan
 from merlot.spec.schema import TableSchema
@@ -14,6 +15,8 @@ from merlot.sql.parse import parse, parse_statement
 from merlot.testing.clock import FakeClock
 from merlot.tree.errors import SqlParseError, SqlValidationError
 from merlot.tree.nodes import Call
+from merlot.vectors.decimals import plain_text
+from merlot.vectors.errors import LimitExceededError
 
 MAX_TOKENS, MAX_NAME_CHARS, MAX_OPTIONS, MAX_IN_VALUES, MAX_PREDICATES, MAX_ITEMS = 4_000, 1_000, 50, 1_000, 100, 100
 SCHEMA = TableSchema.model_validate({"fields": [{"name": name, "type": "INT"} for name in ("a", "b")]})
@@ -194,7 +197,22 @@ def test_number_of_more_digits_than_python_reads_is_refused(sql: str) -> None:
         bind(parse(text), SCHEMA, {})
 
 
-@pytest.mark.parametrize("digits", [19, 400, 5_000])
-def test_whole_number_of_many_digits_in_a_condition_of_a_path_compares_as_a_number(digits: int) -> None:
-    path = parse_path(f"$.a[?(@ < {'9' * digits})]")
-    assert [node.value for node in path.nodes({"a": [1, "x"]})] == [1]
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1e-9999999999 FROM t",
+        "SELECT a FROM t WHERE a = 1e-9999999999",
+        "SELECT a FROM t WHERE a IN (1, 1e-9999999999)",
+        "SELECT 0." + "0" * 20_000 + "1 FROM t",
+    ],
+)
+def test_number_of_a_fraction_without_end_is_refused(sql: str) -> None:
+    with pytest.raises(SqlValidationError, match="digits after the point"):
+        bind(parse(sql), SCHEMA, {})
+
+
+def test_decimal_without_end_is_not_written() -> None:
+    for text in ("1e-9999999999", "1e9999999999"):
+        with pytest.raises(LimitExceededError, match="too many digits"):
+            plain_text(Decimal(text))
+    assert len(plain_text(Decimal("1e-999999"))) == 1_000_001

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from merlot.errors import CorruptionError
@@ -106,8 +107,8 @@ def _documents_agree(tree: StarTree, rebuilt: BuiltTree) -> bool:
 
 
 def _are_equal(stored: Sequence[pa.Array], rebuilt: Sequence[pa.Array]) -> bool:
-    """Compare floats by their bits, NaN included, and decimals by value: the file has one canonical text for each.
-    Elements of lists are compared as Python compares them, so that no NaN in a list equals another."""
+    """Compare floats by their bits, NaN included, also in lists, and decimals by value: the file has one canonical text
+    for each."""
     return [_bits(state) for state in stored] == [_bits(state) for state in rebuilt]
 
 
@@ -116,4 +117,6 @@ def _bits(state: pa.Array) -> object:
         return state.to_numpy().tobytes()
     if pa.types.is_string(state.type):
         return [Decimal(text) for text in state.to_pylist()]
+    if pa.types.is_list(state.type):
+        return pc.list_value_length(state).to_pylist(), _bits(state.flatten())
     return state.to_pylist()

@@ -26,7 +26,7 @@ from merlot.aggregates.function import (
     all_in_one,
     nothing,
 )
-from merlot.aggregates.kll_images import checked, with_sorted_first_level
+from merlot.aggregates.kll_images import checked, has_values, with_sorted_first_level
 from merlot.aggregates.moments import doubles
 from merlot.aggregates.percentiles import PERCENT, percent_problem
 from merlot.aggregates.stored import SketchFunction, StoredStates
@@ -86,7 +86,7 @@ class KllState(State):
 
         self._expect(len(np.unique(groups)))
         for group, image in zip(groups.tolist(), columns[0].to_pylist(), strict=True):
-            if image:
+            if has_values(image):
                 self._of(group).merge(kll_doubles_sketch.deserialize(image))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:

@@ -196,6 +196,16 @@ def test_bytes_that_are_no_sketch_are_refused(cell):
         united([b"\3" + bytes(8), cell])
 
 
+@pytest.mark.parametrize(
+    ("function", "type_", "most"), [(DistinctCountUll(), BYTES, 26), (DistinctCountRawUll(), INT, 20)]
+)
+def test_p_is_bounded(function, type_, most):
+    for p in (3, most):
+        assert function.problem((type_,), (p,)) is None
+    for p in (-5, 2, most + 1, (1 << 31) - 1):
+        assert function.problem((type_,), (p,)) == f"p must be 3 to {most} got={p}"
+
+
 def test_equal_numbers_count_once():
     assert counted(sketch_of(np.array([0.0, -0.0, np.nan, -np.nan, 1.0]), 8, DOUBLE)).tolist() == [3]
 

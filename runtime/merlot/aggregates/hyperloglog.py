@@ -42,8 +42,8 @@ from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_LOG2M: Final = 8
 MOST_LOG2M: Final = 16
-MAX_PENDING: Final = 1 << 20
-"""Notes for registers that are collected before they are merged."""
+MIN_PENDING: Final = 1 << 20
+"""Least number of notes for registers that are collected before they are merged."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of sketches that are collected before they are merged."""
 BLOCK_BYTES: Final = 1 << 20
@@ -90,6 +90,7 @@ class SketchState(State):
         self._registers: NDArray[np.uint8] | None = np.zeros(0, np.uint8)
         self._notes: list[NDArray[np.int64]] = []
         self._num_notes = 0
+        self._bound = MIN_PENDING
         self._sketches: list[tuple[pa.Array, Groups]] = []
         self._num_waiting = 0
 
@@ -158,9 +159,10 @@ class SketchState(State):
     def _note(self, notes: NDArray[np.int64]) -> None:
         self._notes.append(notes)
         self._num_notes += len(notes)
-        if self._num_notes > MAX_PENDING:
+        if self._num_notes > self._bound:
             self._notes = [self._joined(self._notes)]
-            self._num_notes = max(0, len(self._notes[0]) - MAX_PENDING)
+            self._num_notes = len(self._notes[0])
+            self._bound = max(MIN_PENDING, 2 * self._num_notes)
 
     def _wait(self, sketches: pa.Array, groups: Groups) -> None:
         self._sketches.append((sketches, groups))

@@ -109,7 +109,7 @@ def estimate(cell, p):
 def test_registers_and_estimates_are_those_that_hash4j_makes(monkeypatch, notes):
     if notes:
         monkeypatch.setattr(hyperloglog, "MAX_DENSE_SPACE", 0)
-        monkeypatch.setattr(hyperloglog, "MAX_PENDING", 100)
+        monkeypatch.setattr(hyperloglog, "MIN_PENDING", 100)
     for p, number, type_, registers, known in KNOWN:
         assert raw(p, number, type_) == registers
         assert estimate(registers, p) == pytest.approx(known, rel=1e-12)

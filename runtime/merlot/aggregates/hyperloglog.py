@@ -235,17 +235,19 @@ def estimates(sketches: pa.Array) -> NDArray[np.int64]:
     """Return `HyperLogLog.cardinality` of each sketch; 0 for empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
     for places, cells in in_blocks(sketches):
-        counts[places] = _cardinalities(cells.view(">u4").astype(np.uint32))
+        words = cells.view(">u4").astype(np.uint32)
+        # Sketches of log2m 0, 1 and 2 have one length.
+        for log2m in np.unique(words[:, 0]).tolist():
+            rows = np.flatnonzero(words[:, 0] == log2m)
+            counts[np.array(places)[rows]] = _cardinalities(log2m, words[rows, 2:])
     return counts
 
 
-def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return the cardinalities of sketches of one size, given as words. Sketches of one register are legal, though
-    useless."""
-    log2m = int(content[0, 0])
+def _cardinalities(log2m: int, content: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return the cardinalities of sketches of one size. content: the words of their registers."""
     size = 1 << log2m
     shifts = (REGISTER_BITS * np.arange(REGISTERS_PER_WORD)).astype(np.uint32)
-    registers = (content[:, 2:, np.newaxis] >> shifts & np.uint32(31)).reshape(len(content), -1)[:, :size]
+    registers = (content[:, :, np.newaxis] >> shifts & np.uint32(31)).reshape(len(content), -1)[:, :size]
     alpha = {4: 0.673, 5: 0.697, 6: 0.709}.get(log2m, 0.7213 / (1 + 1.079 / size))
     estimate = alpha * size * size / (1.0 / (np.uint64(1) << registers.astype(np.uint64))).sum(axis=1)
     zeros = (registers == 0).sum(axis=1)

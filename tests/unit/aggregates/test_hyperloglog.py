@@ -85,6 +85,15 @@ def test_estimates_are_javas_for_any_size():
     assert [int(hyperloglog.estimates(column)[0]) for column in columns] == JAVAS_ESTIMATES
 
 
+def test_sketches_of_one_length_are_estimated_by_their_own_log2m():
+    registers = np.array([[9, 8, 7, 6]], np.uint8)
+    sketches = [hyperloglog.packed(registers[:, : 1 << log2m], log2m) for log2m in (0, 1, 2)]
+    assert {len(sketch[0].as_py()) for sketch in sketches} == {12}
+    alone = [int(hyperloglog.estimates(sketch)[0]) for sketch in sketches]
+    assert alone[1] != alone[2]
+    assert hyperloglog.estimates(pa.concat_arrays([*sketches, *sketches[::-1]])).tolist() == [*alone, *alone[::-1]]
+
+
 def test_notes_are_sorted_again_only_when_they_have_doubled(monkeypatch):
     sizes = []
     sort = np.sort

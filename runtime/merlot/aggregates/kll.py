@@ -73,7 +73,8 @@ class KllState(State):
         return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        numbers = doubles(values[0])
+        # Rows decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
+        numbers = doubles(values[0]) + 0.0
         if np.isnan(numbers).any():
             raise QueryArithmeticError("a KLL sketch takes no NaN; PERCENTILE does")
         self._values.append((all_in_one(groups, num_rows), numbers))

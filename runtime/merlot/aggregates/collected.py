@@ -1,5 +1,5 @@
 """ARRAYAGG and LISTAGG: the values of each group, ascending, so that an answer does not depend on how rows are
-stored.
+stored. For the same reason -0.0 is collected as 0.0, which equals it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors import account
+from merlot.vectors.encoding import with_one_zero
 from merlot.vectors.vector import Vector
 
 _TYPES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.STRING})
@@ -49,7 +50,7 @@ class CollectedState(State):
         """Do nothing: groups without values have empty lists."""
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        listed = Vector(self._type, values[0]).to_arrow(num_rows)
+        listed = with_one_zero(Vector(self._type, values[0]).to_arrow(num_rows))
         self._parts.append((listed.cast(value_type(self._type)), all_in_one(groups, num_rows).astype(np.int64)))
 
     def merge(self, columns: Sequence[pa.Array], groups: Groups) -> None:

@@ -18,8 +18,9 @@ from merlot.tree.types import DOUBLE, LONG, SqlType
 from merlot.vectors.encoding import MAX_DENSE_SPACE
 from merlot.vectors.scaled import Scaled, doubles_of
 
-MAX_PENDING: Final = 1 << 20
-"""Pairs of group and value that are collected before equal pairs of several chunks are counted together."""
+MIN_PENDING: Final = 1 << 20
+"""Least number of pairs of group and value that are collected before equal pairs of several chunks are counted
+together."""
 Numbers = NDArray[Any]
 
 
@@ -61,7 +62,9 @@ class _Counted:
 class FrequencyState(State):
     """Counts by dict id if values come as ids and there is room for all pairs, else counts of values."""
 
-    def __init__(self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None) -> None:
+    def __init__(
+        self, type_: SqlType, num_groups: int, dictionary: Dictionary | None = None, *, min_pending: int = MIN_PENDING
+    ) -> None:
         self._type = number_type(type_)
         self._dtype: Any = np.int64 if self._type == LONG else np.float64
         self._num_groups = num_groups
@@ -69,6 +72,7 @@ class FrequencyState(State):
         self._by_id = np.zeros(0, np.int64)
         self._parts: list[_Counted] = []
         self._num_pending = 0
+        self._min_pending = self._bound = min_pending
 
     def grow(self, num_groups: int) -> None:
         self._num_groups = num_groups
@@ -112,9 +116,10 @@ class FrequencyState(State):
     def _take(self, part: _Counted) -> None:
         self._parts.append(part)
         self._num_pending += len(part.owners)
-        if self._num_pending > MAX_PENDING and len(self._parts) > 1:
+        if self._num_pending > self._bound and len(self._parts) > 1:
             self._parts = [_joined(self._parts)]
-            self._num_pending = len(self._parts[0].owners) // 2
+            self._num_pending = len(self._parts[0].owners)
+            self._bound = max(self._min_pending, 2 * self._num_pending)
 
     def _all(self) -> _Counted:
         parts = list(self._parts)

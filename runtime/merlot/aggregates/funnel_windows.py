@@ -31,6 +31,7 @@ from merlot.kernels.jit import read_only
 from merlot.tree.nodes import Value
 from merlot.tree.types import INT, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.vector import Vector
 
 MODES: Final = {
@@ -42,6 +43,8 @@ MODES: Final = {
 _KEEP_ALL: Final = MODES["KEEP_ALL"]
 _PERCENTS: Final = {"MEDIAN": 50.0, "MIN": 0.0, "MAX": 100.0}
 _PERCENTILE: Final = "PERCENTILE"
+MOST_DURATIONS: Final = 100
+"""Most duration functions of a call: each is a figure for each step of each group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ class FunnelSettings:
             if name == "MAXSTEPDURATION" and value.isdecimal() and len(value) < 19 and int(value) > 0:
                 gap = int(value)
             elif name == "DURATIONFUNCTIONS":
-                durations = tuple(_duration(each.strip()) for each in value.split(","))
+                durations = _durations(value.split(","))
             elif name == "MODE" or not is_set:
                 for mode in (value if is_set else name).split(","):
                     if mode.strip() not in MODES:
@@ -73,6 +76,12 @@ class FunnelSettings:
             else:
                 raise ValueError(f"has no setting {part!r:.100}")
         return cls(modes, gap, durations)
+
+
+def _durations(names: Sequence[str]) -> tuple[str, ...]:
+    if len(names) > MOST_DURATIONS:
+        raise ValueError(f"takes at most {MOST_DURATIONS} duration functions got={len(names)}")
+    return tuple(_duration(name.strip()) for name in names)
 
 
 def _duration(name: str) -> str:
@@ -203,6 +212,7 @@ class FunnelMatchStep(Funnel):
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         events = self._events(call, columns)
         num_steps = events.rules[0]
+        account.current().expect(self.name.upper(), 5 * len(events) * num_steps)
         flags = (np.arange(num_steps) < self._furthest(events)[:, np.newaxis]).astype(np.int32)
         bounds = offsets_of(np.full(len(events), num_steps)).astype(np.int32)
         return Vector(call.result, pa.ListArray.from_arrays(pa.array(bounds), pa.array(flags.reshape(-1))))
@@ -237,6 +247,8 @@ class FunnelStepDurationStats(Funnel):
         names = FunnelSettings.of(str(call.constants[2])).durations
         num_steps = events.rules[0]
         starts = int((events.steps == 0).sum())
+        num_figures = len(events) * num_steps * len(names)
+        account.current().expect(self.name.upper(), 8 * (2 * num_figures + starts * num_steps))
         reached, owners = np.zeros(len(events), np.int32), np.zeros(starts, np.int64)
         between = np.zeros((starts, num_steps - 1), np.int64)
         written = funnel.durations(*events.arguments(reached, owners, between))
@@ -263,6 +275,7 @@ def _figures(
     percent = _percent(name)
     starts = (np.cumsum(counts) - counts)[groups]
     for step in range(between.shape[1]) if len(groups) else ():
+        account.current().expect("", 3 * between[:, step].nbytes)
         if percent is None:
             out[groups, step] = np.add.reduceat(between[:, step].astype(np.float64), starts) / counts[groups]
         else:

@@ -26,6 +26,7 @@ from merlot.aggregates.listed import GroupRuns, offsets_of
 from merlot.tree.nodes import Value
 from merlot.tree.types import BYTES, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.encoding import group_rows, with_one_zero
 from merlot.vectors.vector import Vector
 
@@ -127,6 +128,7 @@ class FunnelCount(AggregationFunction):
         num_steps, lists = call.constants[0], columns[1]
         assert isinstance(num_steps, int)
         masks = lists.flatten().to_numpy()
+        account.current().expect(self.name.upper(), 8 * (len(lists) * num_steps + 2 * len(masks)))
         owners = np.repeat(np.arange(len(lists)), np.diff(lists.offsets.to_numpy()))
         counts = np.zeros((len(lists), num_steps), np.int64)
         for step in range(num_steps):

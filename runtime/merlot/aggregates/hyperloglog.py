@@ -42,8 +42,8 @@ from merlot.vectors.vector import TEXT, Vector
 
 DEFAULT_LOG2M: Final = 8
 MOST_LOG2M: Final = 16
-MAX_PENDING: Final = 1 << 20
-"""Notes for registers that are collected before they are merged."""
+MIN_PENDING: Final = 1 << 20
+"""Least number of notes for registers that are collected before they are merged."""
 MAX_WAITING: Final = 1 << 28
 """Bytes of sketches that are collected before they are merged."""
 BLOCK_BYTES: Final = 1 << 20
@@ -90,6 +90,7 @@ class SketchState(State):
         self._registers: NDArray[np.uint8] | None = np.zeros(0, np.uint8)
         self._notes: list[NDArray[np.int64]] = []
         self._num_notes = 0
+        self._bound = MIN_PENDING
         self._sketches: list[tuple[pa.Array, Groups]] = []
         self._num_waiting = 0
 
@@ -158,9 +159,10 @@ class SketchState(State):
     def _note(self, notes: NDArray[np.int64]) -> None:
         self._notes.append(notes)
         self._num_notes += len(notes)
-        if self._num_notes > MAX_PENDING:
+        if self._num_notes > self._bound:
             self._notes = [self._joined(self._notes)]
-            self._num_notes = max(0, len(self._notes[0]) - MAX_PENDING)
+            self._num_notes = len(self._notes[0])
+            self._bound = max(MIN_PENDING, 2 * self._num_notes)
 
     def _wait(self, sketches: pa.Array, groups: Groups) -> None:
         self._sketches.append((sketches, groups))
@@ -233,17 +235,19 @@ def estimates(sketches: pa.Array) -> NDArray[np.int64]:
     """Return `HyperLogLog.cardinality` of each sketch; 0 for empty bytes."""
     counts = np.zeros(len(sketches), np.int64)
     for places, cells in in_blocks(sketches):
-        counts[places] = _cardinalities(cells.view(">u4").astype(np.uint32))
+        words = cells.view(">u4").astype(np.uint32)
+        # Sketches of log2m 0, 1 and 2 have one length.
+        for log2m in np.unique(words[:, 0]).tolist():
+            rows = np.flatnonzero(words[:, 0] == log2m)
+            counts[np.array(places)[rows]] = _cardinalities(log2m, words[rows, 2:])
     return counts
 
 
-def _cardinalities(content: NDArray[np.uint32]) -> NDArray[np.int64]:
-    """Return the cardinalities of sketches of one size, given as words. Sketches of one register are legal, though
-    useless."""
-    log2m = int(content[0, 0])
+def _cardinalities(log2m: int, content: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Return the cardinalities of sketches of one size. content: the words of their registers."""
     size = 1 << log2m
     shifts = (REGISTER_BITS * np.arange(REGISTERS_PER_WORD)).astype(np.uint32)
-    registers = (content[:, 2:, np.newaxis] >> shifts & np.uint32(31)).reshape(len(content), -1)[:, :size]
+    registers = (content[:, :, np.newaxis] >> shifts & np.uint32(31)).reshape(len(content), -1)[:, :size]
     alpha = {4: 0.673, 5: 0.697, 6: 0.709}.get(log2m, 0.7213 / (1 + 1.079 / size))
     estimate = alpha * size * size / (1.0 / (np.uint64(1) << registers.astype(np.uint64))).sum(axis=1)
     zeros = (registers == 0).sum(axis=1)

@@ -26,7 +26,7 @@ from merlot.aggregates.function import (
     all_in_one,
     nothing,
 )
-from merlot.aggregates.kll_images import checked, with_sorted_first_level
+from merlot.aggregates.kll_images import checked, has_values, with_sorted_first_level
 from merlot.aggregates.moments import doubles
 from merlot.aggregates.percentiles import PERCENT, percent_problem
 from merlot.aggregates.stored import SketchFunction, StoredStates
@@ -73,7 +73,8 @@ class KllState(State):
         return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        numbers = doubles(values[0])
+        # Rows decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
+        numbers = doubles(values[0]) + 0.0
         if np.isnan(numbers).any():
             raise QueryArithmeticError("a KLL sketch takes no NaN; PERCENTILE does")
         self._values.append((all_in_one(groups, num_rows), numbers))
@@ -86,7 +87,7 @@ class KllState(State):
 
         self._expect(len(np.unique(groups)))
         for group, image in zip(groups.tolist(), columns[0].to_pylist(), strict=True):
-            if image:
+            if has_values(image):
                 self._of(group).merge(kll_doubles_sketch.deserialize(image))
 
     def columns(self, groups: Chosen) -> list[pa.Array]:

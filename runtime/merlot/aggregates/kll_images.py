@@ -37,6 +37,11 @@ def checked(stored: pa.Array) -> pa.Array:
     return stored
 
 
+def has_values(image: bytes) -> bool:
+    """Return False for empty bytes, and for a valid sketch without values, which is a head alone."""
+    return len(image) > _HEAD.size
+
+
 def with_sorted_first_level(image: bytes) -> bytes:
     """Return the same sketch with its lowest level sorted. The image of a sketch of few values then does not depend on
     the order in which they arrived."""

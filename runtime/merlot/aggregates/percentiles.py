@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from merlot.aggregates import frequencies
 from merlot.aggregates.frequencies import Frequencies, FrequencyState
@@ -77,17 +78,17 @@ class Percentile(AggregationFunction):
         places = np.minimum((totals * percent / 100).astype(np.int64), np.maximum(totals - 1, 0))
         values = frequencies.at(places)
         if self._is_long:
-            # NaN and values outside the range of a LONG become what Java converts them to.
-            whole = values if values.dtype == np.int64 else _whole(values.astype(np.float64))
+            whole = values if values.dtype == np.int64 else whole_of(values.astype(np.float64))
             answers = np.where(totals == 0, _LONG.min, whole)
         else:
             answers = np.where(totals == 0, -np.inf, values.astype(np.float64))
         return Vector(call.result, answers, nothing(call, totals))
 
 
-def _whole(numbers: np.ndarray) -> np.ndarray:
+def whole_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return whole parts of doubles. NaN and numbers outside the range of a LONG become what Java converts them to."""
     inside = (numbers >= -(2.0**63)) & (numbers < 2.0**63)
-    whole = np.where(inside, numbers, 0).astype(np.int64)
+    whole: NDArray[np.int64] = np.where(inside, numbers, 0).astype(np.int64)
     whole[numbers >= 2.0**63] = _LONG.max
     whole[numbers < -(2.0**63)] = _LONG.min
     return whole

@@ -194,18 +194,23 @@ class Projection(AggregationFunction):
         return ProjectedState(call.types, _measures(call), num_groups, is_min=self._is_min)
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        """Return the rows of each state in ascending order of all values."""
+        """Return the rows of each state in ascending order of all values; -0.0 before 0.0 where rows are equal."""
         num_measures, place = _measures(call), _whole(call.constants[1])
         lists = columns[num_measures:]
         owners = np.repeat(np.arange(len(lists[0])), np.diff(lists[0].offsets.to_numpy()))
-        ranks = [
-            ordinals(type_, column.flatten()) for type_, column in zip(call.types[num_measures:], lists, strict=True)
-        ]
-        order = pa.array(np.lexsort((*reversed(ranks), owners)))
+        values = [column.flatten() for column in lists]
+        ranks = [ordinals(type_, column) for type_, column in zip(call.types[num_measures:], values, strict=True)]
+        signs = [_signs(column) for column in values if pa.types.is_floating(column.type)]
+        order = pa.array(np.lexsort((*signs, *reversed(ranks), owners)))
         chosen = lists[place]
         offsets = pa.array(chosen.offsets.to_numpy() - chosen.offsets[0].as_py())
         ordered = pa.ListArray.from_arrays(offsets, chosen.flatten().take(order))
         return Vector(SqlType(call.result.base, is_array=True), ordered)
+
+
+def _signs(values: pa.Array) -> NDArray[np.bool_]:
+    signs: NDArray[np.bool_] = ~np.signbit(values.to_numpy(zero_copy_only=False))
+    return signs
 
 
 def _measures(call: AggregateCall) -> int:

@@ -12,6 +12,8 @@ from merlot.tree.nodes import Value
 ENTRIES: Final = "nominalentries"
 LEAST_ENTRIES: Final = 16
 MOST_ENTRIES: Final = 1 << 20
+_MOST_DIGITS: Final = 20
+"""Most digits of a number that is read; Python reads no more than 4,300."""
 _TUNING: Final = frozenset({"accumulatorthreshold"})
 """Settings that decide when Pinot merges, but not the result."""
 
@@ -29,8 +31,8 @@ def nominal_entries_problem(constants: Sequence[Value]) -> str | None:
         if name not in _TUNING | {ENTRIES}:
             return f"setting is not supported, only nominalEntries is: {name}={value}"
     wanted = settings.get(ENTRIES, str(LEAST_ENTRIES))
-    if not wanted.isdecimal() or not LEAST_ENTRIES <= int(wanted) <= MOST_ENTRIES:
-        return f"nominalEntries must be {LEAST_ENTRIES} to {MOST_ENTRIES} got={wanted}"
+    if not wanted.isdecimal() or len(wanted) > _MOST_DIGITS or not LEAST_ENTRIES <= int(wanted) <= MOST_ENTRIES:
+        return f"nominalEntries must be {LEAST_ENTRIES} to {MOST_ENTRIES} got={wanted:.100}"
     return None
 
 

@@ -248,7 +248,9 @@ def sum_texts(texts: pa.Array, groups: Groups, num_groups: int) -> tuple[list[in
     scale = max((len(text.partition(".")[2]) for text in distinct), default=0)
     ids = encoded.indices.to_numpy()
     totals = np.zeros(num_groups, object)
-    for limb, digits in enumerate(_limbs([_unscaled(text, scale) for text in distinct])):
+    with exactly():  # int() of a text refuses more than 4,300 digits
+        numbers = [int(Decimal(text).scaleb(scale)) for text in distinct]
+    for limb, digits in enumerate(_limbs(numbers)):
         sums = np.zeros(num_groups, np.int64)
         kernels.sum_int_groups(groups, digits[ids], sums)
         totals += sums.astype(object) << (_LIMB_BITS * limb)
@@ -263,11 +265,6 @@ def _limbs(numbers: list[int]) -> list[NDArray[np.int64]]:
         limbs.append(np.array([number & ((1 << _LIMB_BITS) - 1) for number in numbers], np.int64))
         numbers = [number >> _LIMB_BITS for number in numbers]
     return [*limbs, np.array(numbers, np.int64)]
-
-
-def _unscaled(text: str, scale: int) -> int:
-    whole, _, fraction = text.partition(".")
-    return int(whole + fraction.ljust(scale, "0"))
 
 
 def sum_fields(type_: SqlType) -> tuple[StateField, ...]:

@@ -76,7 +76,8 @@ class DigestState(State):
         return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        numbers = doubles(values[0])
+        # Rows decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
+        numbers = doubles(values[0]) + 0.0
         if not np.isfinite(numbers).all():
             raise QueryArithmeticError(_NOT_FINITE)
         self._values.append((numbers, all_in_one(groups, num_rows)))

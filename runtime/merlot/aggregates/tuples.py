@@ -28,6 +28,7 @@ from merlot.aggregates.function import (
     nothing,
 )
 from merlot.aggregates.listed import GroupRuns, offsets_of
+from merlot.aggregates.percentiles import whole_of
 from merlot.aggregates.settings_text import nominal_entries, nominal_entries_problem
 from merlot.aggregates.stored import StoredStates
 from merlot.aggregates.theta_images import MAX_THETA
@@ -212,6 +213,5 @@ def _counts(columns: Sequence[pa.Array]) -> NDArray[np.int64]:
 
 
 def _rounded(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Round half up, as Java's Math.round does, for numbers below 2**52."""
-    rounded: NDArray[np.int64] = np.floor(values + 0.5).astype(np.int64)
-    return rounded
+    """Round half up, to the range of a LONG, as Java's Math.round does. From 2**52 on the result may be higher by 1."""
+    return whole_of(np.floor(values + 0.5))

@@ -85,6 +85,14 @@ class UltraLogLogState(SketchState):
 
 
 class _UltraLogLog(SketchFunction):
+    most_p: int
+    """Greatest p that a call may request."""
+
+    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
+        p = constants[0] if constants else DEFAULT_P
+        is_sound = isinstance(p, int) and ultraloglog.LEAST_P <= p <= self.most_p
+        return None if is_sound else f"p must be {ultraloglog.LEAST_P} to {self.most_p} got={p}"
+
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         return UltraLogLogState(
             call.types[0].base, num_groups, precision_of(call.constants, DEFAULT_P), (*inputs, UNKNOWN)[0].dictionary()
@@ -95,6 +103,7 @@ class DistinctCountUll(_UltraLogLog):
     """DISTINCTCOUNTULL: the estimate of stored sketches; for values, the exact number of distinct values."""
 
     name = "distinctcountull"
+    most_p = ultraloglog.MOST_P
     parameters = (
         AggregateParameter(name="x", takes=ANYTHING),
         AggregateParameter(name="p", takes=frozenset({TypeName.INT}), is_constant=True, is_optional=True),
@@ -114,16 +123,13 @@ class DistinctCountRawUll(_UltraLogLog):
     """DISTINCTCOUNTRAWULL: the registers, in base 64 as Pinot answers them."""
 
     name = "distinctcountrawull"
+    most_p = MOST_P
     parameters = (
         AggregateParameter(name="x", takes=INTEGERS | TEXT | {TypeName.FLOAT, TypeName.DOUBLE}),
         AggregateParameter(
             name="p", takes=frozenset({TypeName.INT, TypeName.LONG}), is_constant=True, is_optional=True
         ),
     )
-
-    def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
-        p = precision_of(constants, DEFAULT_P)
-        return None if ultraloglog.LEAST_P <= p <= MOST_P else f"p must be {ultraloglog.LEAST_P} to {MOST_P} got={p}"
 
     def result(self, types: Sequence[SqlType], constants: Sequence[Value]) -> SqlType:
         return STRING

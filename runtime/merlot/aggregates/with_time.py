@@ -1,7 +1,7 @@
 """FIRSTWITHTIME and LASTWITHTIME: the value of the row with the least or greatest time.
 
 Among rows with the same time the least value is first and the greatest last, so that an answer does not depend on how
-rows are stored (in Pinot it does).
+rows are stored (in Pinot it does). For the same reason -0.0 is answered as 0.0, which equals it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from merlot.kernels import aggregate as kernels
 from merlot.tree.nodes import Value
 from merlot.tree.types import SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.encoding import with_one_zero
 from merlot.vectors.vector import DTYPES, TEXT, Vector, arrow_type, from_arrow
 
 _TIMES: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP})
@@ -152,6 +153,7 @@ class WithTime(AggregationFunction):
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         missing = columns[1].is_null().to_numpy(zero_copy_only=False)
+        values = with_one_zero(columns[0])
         if call.nulls or not missing.any():
-            return from_arrow(call.result, columns[0])
-        return from_arrow(call.result, columns[0].fill_null(_NOTHING[call.types[0].base]))
+            return from_arrow(call.result, values)
+        return from_arrow(call.result, values.fill_null(_NOTHING[call.types[0].base]))

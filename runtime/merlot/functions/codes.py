@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import re
 import uuid
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ from merlot.functions.by_value import by_value
 from merlot.functions.function import BINARY, Family, Parameter, VectorFunction, text, whole, word
 from merlot.functions.time_words import constant_text
 from merlot.tree.errors import SqlValidationError
-from merlot.tree.nodes import Expr
+from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import BYTES, INT, LONG, STRING, SqlType
 from merlot.vectors.vector import Vector
 
@@ -77,15 +78,25 @@ def _base64_bytes(value: bytes) -> bytes | None:
         return None
 
 
+def _to_charset(value: str, charset: str) -> bytes:
+    """Encode as Java: UTF-16 is big-endian after a byte-order mark, and an empty text is no bytes."""
+    if charset == "UTF-16":
+        return codecs.BOM_UTF16_BE + value.encode("UTF-16BE", "replace") if value else b""
+    return value.encode(charset, "replace")
+
+
 def _from_charset(value: bytes, charset: str) -> str:
-    return value.decode(charset, "replace")
+    """Decode as Java: UTF-16 without a byte-order mark is big-endian."""
+    has_mark = value.startswith((codecs.BOM_UTF16_BE, codecs.BOM_UTF16_LE))
+    return value.decode("UTF-16BE" if charset == "UTF-16" and not has_mark else charset, "replace")
 
 
 def _charset(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     name = constant_text(args[1])
-    if name.upper().replace("_", "-") not in _CHARSETS:
+    charset = name.upper().replace("_", "-")
+    if charset not in _CHARSETS:
         raise SqlValidationError(f"unknown character set '{name:.100}' expected={'|'.join(_CHARSETS)}")
-    return args
+    return args[0], Literal(charset, STRING)
 
 
 def _from_hex_number(value: str) -> int | None:
@@ -149,8 +160,8 @@ CODES.strict(
     parameters=(text(), word("character set")),
     result=BYTES,
     complete=_charset,
-    examples={"TOBYTES('é', 'UTF-16BE')": "00e9"},
-)(each(lambda value, charset: value.encode(charset, "replace")))
+    examples={"TOBYTES('é', 'UTF-16')": "feff00e9"},
+)(each(_to_charset))
 CODES.strict(
     "hexdecimaltolong",
     parameters=(text(),),

@@ -100,11 +100,11 @@ def _spelled(numbers: Longs, width: int, cut: int = 0) -> pa.Array:
 
 def _offsets(millis: Longs, shown: LocalTimes, *, with_colon: bool) -> pa.Array:
     cycles = 0 if shown.cycles is None else shown.cycles * CYCLE_MS
-    minutes, places = np.unique((shown.local - millis - cycles) // 60_000, return_inverse=True)
+    offsets, places = np.unique(shown.local - millis - cycles, return_inverse=True)
     texts = []
-    for offset in minutes.tolist():
-        hours, rest = divmod(abs(offset), 60)
-        texts.append(f"{'-' if offset < 0 else '+'}{hours:02}{':' if with_colon else ''}{rest:02}")
+    for offset in offsets.tolist():
+        hours, minutes = divmod(abs(offset) // 60_000, 60)
+        texts.append(f"{'-' if offset < 0 else '+'}{hours:02}{':' if with_colon else ''}{minutes:02}")
     return pa.array(texts).take(pa.array(places))
 
 

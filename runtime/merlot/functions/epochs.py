@@ -75,8 +75,11 @@ def _back_from_buckets(unit_ms: int) -> VectorFunction:
 
 
 def _nearest(exact: Longs, about: Any) -> Longs:
-    """Return `exact`, results modulo 2**64, or the end of LONG where `about`, their approximation, lies beyond it."""
-    return np.where(about >= 2.0**63, _HIGHEST, np.where(about < -(2.0**63), _LOWEST, exact))
+    """Return `exact`, results modulo 2**64, or the end of LONG that a result lies beyond. about: approximations of the
+    results."""
+    # Doubles do not tell the least LONG from results just below it, but numbers that are 2**64 apart.
+    wraps = np.rint((about - exact.astype(np.float64)) / 2.0**64)
+    return np.where(wraps > 0, _HIGHEST, np.where(wraps < 0, _LOWEST, exact))
 
 
 for _unit, _size, _example in (

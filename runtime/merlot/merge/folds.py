@@ -27,7 +27,7 @@ from merlot.segment.concat import Values
 from merlot.spec.schema import FieldSpec
 from merlot.tree.types import DOUBLE
 from merlot.values.types import TypeName
-from merlot.vectors.decimals import plain_text
+from merlot.vectors.decimals import exactly, plain_text
 from merlot.vectors.groups import Groups
 
 _WIDER: Final = {TypeName.INT: "LONG", TypeName.LONG: "BIG_DECIMAL", TypeName.FLOAT: "DOUBLE"}
@@ -249,16 +249,8 @@ def _float_sums(values: Array, of_rows: NDArray[np.uint32], num_groups: int) -> 
 def _decimal_sums(values: Any, of_rows: NDArray[np.uint32], num_groups: int, target: FieldSpec) -> Values:
     totals, scale = sum_texts(values if len(values) else pa.array([], pa.string()), of_rows, num_groups)
     if target.type is TypeName.BIG_DECIMAL:
-        return pa.array([_scaled(total, scale) for total in totals], pa.string())
+        with exactly():  # str() of an integer refuses more than 4,300 digits
+            return pa.array([plain_text(Decimal(total).scaleb(-scale)) for total in totals], pa.string())
     if any(not -(1 << 63) <= total < 1 << 63 for total in totals):
         raise _overflow(target)
     return _fitting(target, np.array(totals, np.int64))
-
-
-def _scaled(number: int, scale: int) -> str:
-    if not scale:
-        return str(number)
-    digits = str(abs(number)).rjust(scale + 1, "0")
-    fraction = digits[-scale:].rstrip("0")
-    sign = "-" if number < 0 else ""
-    return f"{sign}{digits[:-scale]}.{fraction}" if fraction else f"{sign}{digits[:-scale]}"

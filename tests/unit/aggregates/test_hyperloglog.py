@@ -8,9 +8,10 @@ import pytest
 
 from merlot.aggregates import hyperloglog
 from merlot.aggregates.function import AggregateCall
-from merlot.aggregates.hyperloglog import DistinctCountHll
+from merlot.aggregates.hyperloglog import DistinctCountHll, SketchState
 from merlot.aggregates.sketches import SketchError
 from merlot.tree.types import BYTES, DOUBLE, FLOAT, INT, LONG, STRING
+from merlot.values.types import TypeName
 
 FUNCTION = DistinctCountHll()
 NUMBERS = (1, 40, 5000)
@@ -65,7 +66,7 @@ def sketch_of(type_, values, log2m):
 def test_sketches_are_those_that_java_makes(monkeypatch, notes):
     if notes:
         monkeypatch.setattr(hyperloglog, "MAX_DENSE_SPACE", 0)
-        monkeypatch.setattr(hyperloglog, "MAX_PENDING", 100)
+        monkeypatch.setattr(hyperloglog, "MIN_PENDING", 100)
     got = []
     for number in NUMBERS:
         for type_, values in inputs(number):
@@ -82,6 +83,26 @@ def test_estimates_are_javas_for_any_size():
         for type_, values in inputs(number)
     ]
     assert [int(hyperloglog.estimates(column)[0]) for column in columns] == JAVAS_ESTIMATES
+
+
+def test_sketches_of_one_length_are_estimated_by_their_own_log2m():
+    registers = np.array([[9, 8, 7, 6]], np.uint8)
+    sketches = [hyperloglog.packed(registers[:, : 1 << log2m], log2m) for log2m in (0, 1, 2)]
+    assert {len(sketch[0].as_py()) for sketch in sketches} == {12}
+    alone = [int(hyperloglog.estimates(sketch)[0]) for sketch in sketches]
+    assert alone[1] != alone[2]
+    assert hyperloglog.estimates(pa.concat_arrays([*sketches, *sketches[::-1]])).tolist() == [*alone, *alone[::-1]]
+
+
+def test_notes_are_sorted_again_only_when_they_have_doubled(monkeypatch):
+    sizes = []
+    sort = np.sort
+    monkeypatch.setattr(np, "sort", lambda values: sizes.append(len(values)) or sort(values))
+    state = SketchState(TypeName.LONG, 1 << 12, 16, None)
+    for chunk in range(40):
+        values = np.arange(chunk << 17, (chunk + 1) << 17)
+        state.add([values], (values & 0xFFF).astype(np.uint32), len(values))
+    assert 1 << 20 < sum(sizes) < 2 * 40 << 17
 
 
 def test_stored_sketches_unite_to_the_one_of_all_values():

@@ -1,5 +1,6 @@
 """KLL images: sound ones go to the library, others never do."""
 
+import base64
 import random
 
 import numpy as np
@@ -7,9 +8,12 @@ import pyarrow as pa
 import pytest
 from datasketches import kll_doubles_sketch
 
+from merlot.aggregates import registry
+from merlot.aggregates.function import AggregateCall
 from merlot.aggregates.kll import KllState
 from merlot.aggregates.kll_images import checked, is_sound
 from merlot.aggregates.sketches import SketchError
+from merlot.tree.types import BYTES
 from merlot.vectors.errors import QueryArithmeticError
 
 
@@ -69,6 +73,27 @@ def test_values_of_few_rows_are_exact_after_merging_by_group():
     for group, image in enumerate(images):
         kept = np.sort(values[groups == group])
         assert kll_doubles_sketch.deserialize(image).get_quantile(0.5, inclusive=True) == kept[24]
+
+
+@pytest.mark.parametrize(
+    ("name", "nulls", "nothing"),
+    [
+        ("percentilekll", False, np.nan),
+        ("percentilekll", True, None),
+        ("percentilerawkll", False, base64.b64encode(image_of(0)).decode()),
+        ("percentilerawkll", True, None),
+    ],
+)
+def test_stored_sketches_without_values_answer_as_no_sketches(name, nulls, nothing):
+    function = registry.named(name)
+    call = AggregateCall(types=(BYTES,), constants=(50,), result=function.result((), ()), nulls=nulls)
+    state = function.start(call, 2)
+    state.add([pa.array([image_of(0), image_of(0, 8), image_of(0), image_of(1)])], np.array([0, 0, 1, 1], np.uint32), 4)
+    without_values, with_value = function.finish(call, state.columns(np.arange(2))).to_arrow(2).to_pylist()
+    np.testing.assert_equal(without_values, nothing)
+    alone = function.start(call, 1)
+    alone.add([pa.array([image_of(1)])], None, 1)
+    assert [with_value] == function.finish(call, alone.columns(np.arange(1))).to_arrow(1).to_pylist()
 
 
 def test_nan_is_an_error_of_the_query():

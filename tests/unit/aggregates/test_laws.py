@@ -256,6 +256,21 @@ def test_rows_split_into_parts_answer_as_the_whole(function):
 
 
 @each_function
+@pytest.mark.parametrize("base", [TypeName.FLOAT, TypeName.DOUBLE])
+def test_signs_of_zeros_do_not_depend_on_the_order_of_rows(function, base):
+    calls = [call for call in calls_of(function) if call.types[0].base is base]
+    for call, cut in product(calls, (0, 1)):
+        others = [values_of(type_.base, 1, random.Random(3)) for type_ in call.types[1:]]
+        found = []
+        for zeros in ([0.0, -0.0], [-0.0, 0.0]):
+            values = [np.array(zeros, DTYPES[base]), *(np.repeat(other, 2) for other in others)]
+            groups = np.zeros(2, np.uint32)
+            parts = [state_of(function, call, *part(values, groups, *ends)) for ends in ((0, cut), (cut, 2))]
+            found.append(str(answers(function, call, merged(function, call, *parts))))
+        assert found[0] == found[1]
+
+
+@each_function
 def test_a_single_group_answers_as_one_among_several(function):
     for call in calls_of(function):
         values, groups = rows_of(function, call, 50, 7)

@@ -75,3 +75,15 @@ def test_rows_that_win_are_those_that_sorting_puts_first(seed, monkeypatch):
         mine = [row for row, owner in zip(rows, groups, strict=True) if owner == group]
         wanted = sorted_rows(types, num_measures, mine, is_min=name == "exprmin")
         assert sorted(map(repr, answer)) == sorted(repr(row[place]) for row in wanted)
+
+
+@pytest.mark.parametrize("base", [TypeName.FLOAT, TypeName.DOUBLE])
+def test_rows_that_differ_by_the_sign_of_a_zero_have_one_order(base):
+    types = (SqlType(TypeName.INT), SqlType(base))
+    call = AggregateCall(types=types, constants=(1, 0), result=SqlType(base))
+    function = registry.named("exprmin")
+    for zeros in ([0.0, -0.0, None], [None, -0.0, 0.0]):
+        state = function.start(call, 1)
+        state.add([pa.array([1, 1, 1], pa.int32()), pa.array(zeros, arrow_type(types[1]))], None, 3)
+        answer = function.finish(call, state.columns(np.arange(1))).to_arrow(1).to_pylist()
+        assert str(answer) == "[[-0.0, 0.0, None]]"

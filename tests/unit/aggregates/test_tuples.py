@@ -126,6 +126,12 @@ def test_images_with_flipped_bytes_are_refused_or_read():
     assert 2000 < refused < 4000
 
 
+@pytest.mark.parametrize(("value", "end"), [(2**31 - 1, 2**63 - 1), (-(2**31), -(2**63))])
+def test_sums_past_a_long_are_its_ends_as_in_java(value: int, end: int):
+    sparse = image(100, np.arange(1, 60, dtype=np.uint64), np.full(59, value))
+    assert answer(NAMES[1], [sparse], 64) == end
+
+
 def test_sums_that_an_image_cannot_hold_are_an_error():
     big = image(WHOLE, np.array([5], np.uint64), np.array([2**31 - 1]))
     assert answer(NAMES[1], [big, big, big], 64) == 3 * (2**31 - 1)

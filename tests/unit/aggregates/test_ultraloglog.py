@@ -109,7 +109,7 @@ def estimate(cell, p):
 def test_registers_and_estimates_are_those_that_hash4j_makes(monkeypatch, notes):
     if notes:
         monkeypatch.setattr(hyperloglog, "MAX_DENSE_SPACE", 0)
-        monkeypatch.setattr(hyperloglog, "MAX_PENDING", 100)
+        monkeypatch.setattr(hyperloglog, "MIN_PENDING", 100)
     for p, number, type_, registers, known in KNOWN:
         assert raw(p, number, type_) == registers
         assert estimate(registers, p) == pytest.approx(known, rel=1e-12)
@@ -194,6 +194,16 @@ def test_stored_sketches_unite_to_the_one_of_all_values(monkeypatch):
 def test_bytes_that_are_no_sketch_are_refused(cell):
     with pytest.raises(SketchError, match="no serialized UltraLogLog"):
         united([b"\3" + bytes(8), cell])
+
+
+@pytest.mark.parametrize(
+    ("function", "type_", "most"), [(DistinctCountUll(), BYTES, 26), (DistinctCountRawUll(), INT, 20)]
+)
+def test_p_is_bounded(function, type_, most):
+    for p in (3, most):
+        assert function.problem((type_,), (p,)) is None
+    for p in (-5, 2, most + 1, (1 << 31) - 1):
+        assert function.problem((type_,), (p,)) == f"p must be 3 to {most} got={p}"
 
 
 def test_equal_numbers_count_once():

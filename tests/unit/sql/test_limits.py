@@ -179,6 +179,8 @@ def test_parsing_and_binding_end_at_the_deadline_and_when_nobody_waits() -> None
         "SELECT a FROM t LIMIT {digits}",
         "SELECT a FROM t OFFSET {digits}",
         "SELECT ROUND(a, {digits}) FROM t",
+        "SELECT DISTINCTCOUNTTHETASKETCH(a, 'nominalEntries={digits}') FROM t",
+        "SELECT DISTINCTCOUNTRAWCPCSKETCH(a, 'nominalEntries={digits}') FROM t",
         "SELECT FUNNELMAXSTEP(a, 10, {digits}, a = 1) FROM t",
         "SELECT FUNNELMAXSTEP(a, 10, 1, a = 1, 'MAXSTEPDURATION={digits}') FROM t",
         "SELECT DATETIMECONVERT(a, '{digits}:MILLISECONDS:EPOCH', '1:DAYS:EPOCH', '1:DAYS') FROM t",

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from merlot.aggregates import registry
-from merlot.aggregates.funnel_windows import MOST_DURATIONS, FunnelSettings
 from merlot.aggregates.function import AggregateCall
+from merlot.aggregates.funnel_windows import MOST_DURATIONS, FunnelSettings
 from merlot.tree.nodes import Value
 from merlot.tree.types import LONG, SqlType
 from merlot.values.types import TypeName

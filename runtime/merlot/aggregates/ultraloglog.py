@@ -91,7 +91,7 @@ class _UltraLogLog(SketchFunction):
     def problem(self, types: Sequence[SqlType], constants: Sequence[Value]) -> str | None:
         p = constants[0] if constants else DEFAULT_P
         is_sound = isinstance(p, int) and ultraloglog.LEAST_P <= p <= self.most_p
-        return None if is_sound else f"p must be {ultraloglog.LEAST_P} to {self.most_p} got={p}"
+        return None if is_sound else f"p must be {ultraloglog.LEAST_P} to {self.most_p} got={p!r}"
 
     def start(self, call: AggregateCall, num_groups: int, inputs: Sequence[Input] = ()) -> State:
         return UltraLogLogState(

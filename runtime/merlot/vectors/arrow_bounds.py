@@ -8,7 +8,7 @@ types take no bytes.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -100,9 +100,9 @@ def _value_bytes(values: pa.Array) -> NDArray[np.int64]:
         return np.repeat(_value_bytes(values.values), np.diff(ends, prepend=0))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
         views = np.frombuffer(values.buffers()[1] or b"", np.int32)  # 16 bytes each, which begin with the length
-        return views[:: _STRUCT_BYTES // 4][values.offset :][: len(values)].astype(np.int64)
+        return _integers(views[:: _STRUCT_BYTES // 4][values.offset :][: len(values)])
     if pa.types.is_struct(kind):
-        return sum((_value_bytes(values.field(number)) for number in range(kind.num_fields)), _zeros(values))
+        return _integers(sum((_value_bytes(values.field(at)) for at in range(kind.num_fields)), _zeros(values)))
     if pa.types.is_nested(kind) and not pa.types.is_union(kind):
         return _list_bytes(values)
     return _plain_bytes(values)
@@ -115,16 +115,16 @@ def _list_bytes(lists: pa.Array) -> NDArray[np.int64]:
         return _zeros(lists)
     if pa.types.is_fixed_size_list(kind):
         elements = lists.values.slice(lists.offset * kind.list_size, len(lists) * kind.list_size)
-        return _value_bytes(elements).reshape(len(lists), kind.list_size).sum(axis=1)
+        return _integers(_value_bytes(elements).reshape(len(lists), kind.list_size).sum(axis=1))
     if pa.types.is_map(kind):
         num_bytes = _value_bytes(lists.keys) + _value_bytes(lists.items)
     else:
         num_bytes = _value_bytes(lists.values)
     before = np.concatenate([[0], np.cumsum(num_bytes)])
-    starts = lists.offsets.to_numpy().astype(np.int64)
+    starts = lists.offsets.to_numpy()
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        return before[starts + lists.sizes.to_numpy()] - before[starts]
-    return np.diff(before[starts])
+        return _integers(before[starts + lists.sizes.to_numpy()] - before[starts])
+    return _integers(np.diff(before[starts]))
 
 
 def _plain_bytes(values: pa.Array) -> NDArray[np.int64]:
@@ -132,7 +132,7 @@ def _plain_bytes(values: pa.Array) -> NDArray[np.int64]:
     kind = values.type
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
     if is_text or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return pc.fill_null(pc.binary_length(values), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return _integers(pc.fill_null(pc.binary_length(values), 0))
     try:
         return np.full(len(values), (kind.bit_width + 7) // 8)
     except ValueError:  # null, and unions, of which nothing is read
@@ -142,7 +142,11 @@ def _plain_bytes(values: pa.Array) -> NDArray[np.int64]:
 def _taken(num_bytes: NDArray[np.int64], indices: pa.Array) -> NDArray[np.int64]:
     if not len(num_bytes):
         return np.zeros(len(indices), np.int64)
-    return num_bytes[indices.to_numpy()]
+    return _integers(num_bytes[indices.to_numpy()])
+
+
+def _integers(numbers: Any) -> NDArray[np.int64]:
+    return np.asarray(numbers, np.int64)
 
 
 def _zeros(values: pa.Array) -> NDArray[np.int64]:

@@ -209,7 +209,8 @@ def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
     if offsets is None:
         return None
     if len(values) > len(rows):  # the lengths of all values would take longer than the take
-        total = int(offsets[1:][rows].sum(dtype=np.int64) - offsets[:-1][rows].sum(dtype=np.int64))
+        places = rows.astype(np.intp)
+        total = int((offsets[1:].take(places) - offsets.take(places)).sum(dtype=np.int64))
     else:
         lengths = np.diff(offsets)
         total = int(lengths.max()) * len(rows)

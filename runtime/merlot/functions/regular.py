@@ -272,15 +272,15 @@ def _most_replaced(args: Sequence[Vector]) -> int:
     Matches do not overlap, so that all matches of a group are no longer than all texts together."""
     texts, pattern, new, start, most = args
     replacement = sizes.word(new)
-    # A backslash is either doubled, or begins a group.
-    num_groups = len(_GROUP.findall(replacement))
+    num_groups = sum(map(bool, _GROUP.findall(replacement)))
     rows, length = sizes.num_rows(args), sizes.bytes_of(texts)
     matches = rows if sizes.whole(most) > 0 else sizes.counted(texts, sizes.word(pattern), is_regex=True)
     made = length * (1 + num_groups) + matches * len(replacement.encode())
     return made * (2 if sizes.whole(start) else 1)
 
 
-_GROUP: Final = re.compile(r"\\\\[0-9]")
+_GROUP: Final = re.compile(r"\\(?:\\|([0-9]))")
+"""Backslash of an RE2 replacement: it is doubled, or it begins a group."""
 
 
 def _check_replace(args: tuple[Expr, ...]) -> None:

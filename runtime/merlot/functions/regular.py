@@ -26,7 +26,7 @@ from merlot.vectors.vector import Vector
 
 REGULAR: Final = Family("Regular expressions")
 
-_SPECIAL: Final = re.compile(r"\\(.?)|\$(.?)", re.DOTALL)
+_SPECIAL: Final = re.compile(r"\\(.?)|\$([0-9]+|.?)", re.DOTALL)
 """Parts of a Java replacement that are not taken literally: escapes and groups."""
 
 
@@ -238,14 +238,27 @@ def _replacement(template: str, groups: int) -> str:
     """Translate Java's replacement ($1, \\$) to RE2's (\\1); raise SqlValidationError."""
 
     def spelled(match: re.Match[str]) -> str:
-        escaped, group = match.groups()
-        if group is None:
+        escaped, digits = match.groups()
+        if digits is None:
             return _literal(escaped or "\\")
-        if not (group.isascii() and group.isdigit()) or int(group) > min(groups, 9):
+        group, rest = _group(digits, groups) if digits.isascii() and digits.isdigit() else (groups + 1, "")
+        if group > groups:
             raise SqlValidationError(f"regexpreplace: no such group in '{template:.100}'")
-        return f"\\{group}"
+        if group > 9:
+            raise SqlValidationError(f"regexpreplace: group {group} is not supported in '{template:.100}' limit=9")
+        return f"\\{group}{rest}"
 
     return _SPECIAL.sub(spelled, template)
+
+
+def _group(digits: str, groups: int) -> tuple[int, str]:
+    """Return the group that Java reads at the beginning of the digits, and the digits after it. Java goes on to the next
+    digit as long as the pattern has such a group."""
+    group, place = int(digits[0]), 1
+    while place < len(digits) and group * 10 + int(digits[place]) <= groups:
+        group = group * 10 + int(digits[place])
+        place += 1
+    return group, digits[place:]
 
 
 def _literal(replacement: str) -> str:

@@ -41,6 +41,20 @@ def test_what_names_no_group_is_refused(template: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("template", "groups", "result"),
+    [("$10", 3, "\\10"), ("$00", 1, "\\0"), ("$01", 1, "\\1"), ("$012", 11, "\\12"), ("$90", 20, "\\90")],
+)
+def test_a_group_takes_as_many_digits_as_name_a_group_of_the_pattern(template: str, groups: int, result: str) -> None:
+    assert _replacement(template, groups) == result
+
+
+@pytest.mark.parametrize("template", ["$10", "$010", "$11x"])
+def test_a_group_beyond_the_ninth_is_refused(template: str) -> None:
+    with pytest.raises(SqlValidationError, match="limit=9"):
+        _replacement(template, 11)
+
+
+@pytest.mark.parametrize(
     ("template", "num_groups"), [("$0$0$1", 3), ("\\\\1", 0), ("\\\\$1", 1), ("x", 0), ("$0" * 300, 300)]
 )
 def test_the_bound_of_a_result_counts_the_groups_of_the_replacement(template: str, num_groups: int) -> None:

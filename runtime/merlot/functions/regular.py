@@ -174,7 +174,10 @@ def _named(pattern: str) -> tuple[str, int]:
         groups += 1
         parts += [pattern[start:place], f"(?P<g{groups}>"]
         start = place + 1 if name is None else pattern.index(">", place) + 1
-    return f"(?P<g0>{''.join(parts)}{pattern[start:]})", groups
+    # A quotation may lack its end; then it would take in the parenthesis that is added here.
+    is_open = all(place < len(pattern) for place, _, _ in _letters(f"{pattern})"))
+    end = r"\E)" if is_open else ")"
+    return f"(?P<g0>{''.join(parts)}{pattern[start:]}{end}", groups
 
 
 def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:

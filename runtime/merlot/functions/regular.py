@@ -1,8 +1,8 @@
 """Regular expressions, in Java's syntax as far as RE2 supports it: linear in the text, whatever the pattern.
 
-RE2 itself refuses constructs that it lacks (look-around, backreferences of one digit, possessive repeats). Some that it
-reads differently from Java (a class inside a class, &&, POSIX classes, \\v) are refused here, since a wrong match would
-be worse.
+RE2 itself refuses constructs that it lacks (look-around, possessive repeats). Some that it reads differently from Java
+(backreferences, a class inside a class, &&, POSIX classes, \\v, the flag U) are refused here, since a wrong match would
+be worse; so is \\C, a byte of a character.
 """
 
 from __future__ import annotations
@@ -55,10 +55,23 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
         place += 1
 
 
+_BACKREFERENCE: Final = re.compile(r"\\(?:[1-9]|0[0-3][0-7]{2})")
+"""Backreference in Java, of one digit or more. RE2 reads two digits or more as an octal code, and reads only two digits
+after a zero."""
+_SWAPPED: Final = re.compile(r"\(\?[a-zA-Z-]*U")
+"""Group with a flag that swaps greediness in RE2. In Java the flag means Unicode's classes."""
+
+
 def _differs(pattern: str) -> str | None:
     """Return a construct of the pattern that Java and RE2 read differently; None if it has none of those looked for."""
     previous = ""
-    for _, letter, is_class in _letters(pattern):
+    for place, letter, is_class in _letters(pattern):
+        if _BACKREFERENCE.match(pattern, place):
+            return "a backslash and a number other than \\0, \\0n and \\0nn"
+        if letter == "(" and not is_class and _SWAPPED.match(pattern, place):
+            return "the flag U"
+        if letter == "\\C":
+            return letter
         if is_class and letter == "[":
             return "a class inside a class"
         if is_class and letter == previous == "&":

@@ -38,3 +38,40 @@ def _extracted(text: str, pattern: str, group: int) -> str:
 )
 def test_a_quotation_ends_where_the_pattern_ends(text: str, pattern: str, group: int, match: str) -> None:
     assert _extracted(text, pattern, group) == match
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a)\1",
+        r"(a)\11",
+        r"(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)\10",
+        r"[\12]",
+        r"\0123",
+        "(?U)a+",
+        "(?iU:a+)",
+        "(?i-U)a+",
+        r"\C",
+    ],
+)
+def test_what_java_reads_differently_is_refused(pattern: str) -> None:
+    with pytest.raises(SqlValidationError, match="regular expression is not supported"):
+        check_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("\n", r"\012"),
+        ("\n9", r"\0129"),
+        (" 0", r"\0400"),
+        (r"\11", r"\\11"),
+        (r"\11", r"\Q\11"),
+        ("(?U)", r"\Q(?U)\E"),
+        ("U", "[(?U]"),
+        ("aU", "(?i)au"),
+        ("U", "(?P<U>u|U)"),
+    ],
+)
+def test_what_only_resembles_it_is_matched(text: str, pattern: str) -> None:
+    assert _extracted(text, pattern, 0) == text

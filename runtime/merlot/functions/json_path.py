@@ -33,6 +33,8 @@ _STEP: Final = re.compile(
 )
 _NAME: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _DESCENT: Final = re.compile(r"\.\.(?P<name>[^.\[\]*()'\"?@$ ]+)?")
+_MANY: Final = re.compile(r"\.\.|\.?\[ *\?")
+"""Beginning of a descent or of a filter."""
 Trail = tuple[Any, str | int] | None
 """Trail of the node above, and the name or place in that node; None at the root."""
 
@@ -252,8 +254,10 @@ def _step(path: str, place: int) -> tuple[Step, int]:
     if descent is not None:
         if descent["name"] is not None:
             return _Descent(_Names((descent["name"],))), descent.end()
+        if _DESCENT.match(path, descent.end()):
+            raise _refused(path)
         inner, end = _step(path, descent.end())
-        if isinstance(inner, _Descent | _Length):
+        if isinstance(inner, _Length):
             raise _refused(path)
         return _Descent(inner), end
     match = _STEP.match(path, place)
@@ -288,11 +292,12 @@ def _plain(match: re.Match[str]) -> Step:
 def _operand(path: str, place: int) -> tuple[JsonPath, int]:
     """Return the definite path that follows an @ or a $ in a condition, and where it ends."""
     steps: list[Step] = []
-    while place < len(path) and path[place] in ".[":
+    # A filter in an operand is not parsed: in it could be another operand, and so on.
+    while place < len(path) and path[place] in ".[" and not _MANY.match(path, place):
         step, place = _step(path, place)
         steps.append(step)
     operand = JsonPath(tuple(steps))
-    if not operand.is_definite:
+    if _MANY.match(path, place) or not operand.is_definite:
         raise SqlValidationError(f"JSON path has a condition on many values path='{path:.100}' expected=@.name[0]")
     return operand, place
 

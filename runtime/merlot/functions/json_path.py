@@ -244,8 +244,12 @@ def _check(path: str, steps: Sequence[Step]) -> None:
         branches *= len(step.names) if isinstance(step, _Names) else 1
         branches *= len(step.places) if isinstance(step, _Places) else 1
         descents += isinstance(step, _Descent)
-    if branches > MAX_BRANCHES or descents > MAX_DESCENTS:
+    if descents > MAX_DESCENTS:
         raise SqlValidationError(f"JSON path finds too much path='{path:.100}' limit={MAX_DESCENTS} times ..")
+    if branches > MAX_BRANCHES:
+        raise SqlValidationError(
+            f"JSON path finds too much path='{path:.100}' limit={MAX_BRANCHES} combinations of names or places"
+        )
 
 
 def _step(path: str, place: int) -> tuple[Step, int]:

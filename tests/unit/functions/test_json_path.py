@@ -90,6 +90,15 @@ def test_a_path_that_is_none_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "limit"),
+    {"$..a..b..c": "2 times ..", "$" + "[0,0]" * 12: "1000 combinations"}.items(),
+)
+def test_a_path_that_finds_too_much_is_refused_for_the_limit_that_it_exceeds(path: str, limit: str) -> None:
+    with pytest.raises(SqlValidationError, match=f"limit={limit}"):
+        parse_path(path)
+
+
+@pytest.mark.parametrize(
     ("condition", "kept"),
     {
         "@ == 1": [1, 1.0, "1"],

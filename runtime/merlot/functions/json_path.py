@@ -241,8 +241,9 @@ def _check(path: str, steps: Sequence[Step]) -> None:
         raise _refused(path)
     branches, descents = 1, 0
     for step in steps:
-        branches *= len(step.names) if isinstance(step, _Names) else 1
-        branches *= len(step.places) if isinstance(step, _Places) else 1
+        inner = step.inner if isinstance(step, _Descent) else step
+        branches *= len(inner.names) if isinstance(inner, _Names) else 1
+        branches *= len(inner.places) if isinstance(inner, _Places) else 1
         descents += isinstance(step, _Descent)
     if descents > MAX_DESCENTS:
         raise SqlValidationError(f"JSON path finds too much path='{path:.100}' limit={MAX_DESCENTS} times ..")

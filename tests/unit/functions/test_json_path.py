@@ -74,6 +74,8 @@ REFUSED = [
     "$" + "[?(@.." * 150,
     "$" + "[?(@" * 4 + "[0]" + ")]" * 4,
     "$" + "." * 900,
+    "$..[" + ",".join("0" * 240) + "]..[" + ",".join("0" * 240) + "]",
+    "$..['a','b']" + "[0,1]" * 9,
     "$." + "a" * 2_000,
 ]
 
@@ -91,7 +93,7 @@ def test_a_path_that_is_none_is_refused(path: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "limit"),
-    {"$..a..b..c": "2 times ..", "$" + "[0,0]" * 12: "1000 combinations"}.items(),
+    {"$..a..b..c": "2 times ..", "$" + "[0,0]" * 12: "1000 combinations", "$..[0,0]" + "[0,0]" * 9: "1000 comb"}.items(),
 )
 def test_a_path_that_finds_too_much_is_refused_for_the_limit_that_it_exceeds(path: str, limit: str) -> None:
     with pytest.raises(SqlValidationError, match=f"limit={limit}"):

@@ -45,11 +45,16 @@ def _converted(value: Any, base: TypeName) -> Any:
     if isinstance(value, dict | list):
         return None
     try:
-        given = literals.number(repr(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
-        literal = given or Literal(value, BOOLEAN if isinstance(value, bool) else STRING)
-        return literals.convert(literal, SqlType(base)).value
+        return literals.convert(_literal(value), SqlType(base)).value
     except SqlValidationError:
         return None
+
+
+def _literal(value: str | float | bool) -> Literal:
+    """Return a scalar of JSON as a literal. A number beyond the range of a double is read as infinity."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return literals.number(repr(value))
+    return Literal(value, BOOLEAN if isinstance(value, bool) else DOUBLE if isinstance(value, float) else STRING)
 
 
 def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -8,7 +8,9 @@ value or nothing. Any other path finds a list.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -181,6 +183,11 @@ class JsonPath:
     def is_definite(self) -> bool:
         return all(step.is_definite for step in self.steps)
 
+    @property
+    def most_repeats(self) -> int:
+        """Most times that the path finds a value again because names or places between commas are repeated."""
+        return math.prod(map(_most_repeats, self.steps))
+
     def split(self) -> tuple[list[str | int], JsonPath]:
         """Return the keys and places that the path begins with, and the rest. If the rest has a filter, which may read
         the root, return no keys and the whole path."""
@@ -211,6 +218,19 @@ class JsonPath:
         if not self.is_definite:
             return values
         return values[0] if values else ABSENT
+
+
+def _most_repeats(step: Step) -> int:
+    match step:
+        case _Descent():
+            return _most_repeats(step.inner)
+        case _Names():
+            return max(Counter(step.names).values())
+        case _Places():
+            # A value has two places: from the beginning of the list, and from its end.
+            signs = (Counter(place for place in step.places if (place < 0) is is_end) for is_end in (False, True))
+            return sum(max(sign.values(), default=0) for sign in signs)
+    return 1
 
 
 def _asks_for_root(step: Step) -> bool:

@@ -76,15 +76,17 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_found(args: Sequence[Vector]) -> int:
-    """Bound the bytes of the values that a path finds. With `..` it finds nested values again at every depth."""
+    """Bound the bytes of the values that a path finds. It finds values again if it repeats a name or place; and with
+    `..` it finds nested values again at every depth."""
     rows, default = sizes.num_rows(args), sum([sizes.bytes_of(arg) for arg in args[2:]])
     descents = sizes.word(args[1]).count("..")
+    repeats = parse_path(sizes.word(args[1])).most_repeats
     if not descents:
-        return sizes.growing(6)(args) + rows * default
+        return sizes.growing(6 * repeats)(args) + rows * default
     texts = pa.array([sizes.word(args[0])]) if args[0].is_constant else args[0].data
     opened = pc.count_substring_regex(texts, r"[\[{]").to_numpy(zero_copy_only=False)
     depths = np.minimum(opened, MAX_DEPTH) + 1.0
-    bounds = sizes.lengths_of(args[0]) * depths**descents
+    bounds = sizes.lengths_of(args[0]) * depths**descents * repeats
     return int(bounds.sum()) + rows * (default + sizes.ROW_BYTES)
 
 

@@ -268,7 +268,7 @@ def _replacement(template: str, groups: int) -> str:
 
 
 def _group(digits: str, groups: int) -> tuple[int, str]:
-    """Return the group that Java reads at the beginning of the digits, and the digits after it. Java goes on to the next
+    """Return the group that Java reads at the beginning of the digits, and the digits after it. Java takes a further
     digit as long as the pattern has such a group."""
     group, place = int(digits[0]), 1
     while place < len(digits) and group * 10 + int(digits[place]) <= groups:

@@ -50,7 +50,7 @@ def _converted(value: Any, base: TypeName) -> Any:
         return None
 
 
-def _literal(value: str | float | bool) -> Literal:
+def _literal(value: Any) -> Literal:
     """Return a scalar of JSON as a literal. A number beyond the range of a double is read as infinity."""
     if isinstance(value, int) and not isinstance(value, bool):
         return literals.number(repr(value))

@@ -8,7 +8,9 @@ value or nothing. Any other path finds a list.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,6 +35,8 @@ _STEP: Final = re.compile(
 )
 _NAME: Final = re.compile(r"""'([^']*)'|"([^"]*)\"""")
 _DESCENT: Final = re.compile(r"\.\.(?P<name>[^.\[\]*()'\"?@$ ]+)?")
+_MANY: Final = re.compile(r"\.\.|\.?\[ *\?")
+"""Beginning of a descent or of a filter."""
 Trail = tuple[Any, str | int] | None
 """Trail of the node above, and the name or place in that node; None at the root."""
 
@@ -179,6 +183,11 @@ class JsonPath:
     def is_definite(self) -> bool:
         return all(step.is_definite for step in self.steps)
 
+    @property
+    def most_repeats(self) -> int:
+        """Most times that the path finds a value again because names or places between commas are repeated."""
+        return math.prod(map(_most_repeats, self.steps))
+
     def split(self) -> tuple[list[str | int], JsonPath]:
         """Return the keys and places that the path begins with, and the rest. If the rest has a filter, which may read
         the root, return no keys and the whole path."""
@@ -211,6 +220,19 @@ class JsonPath:
         return values[0] if values else ABSENT
 
 
+def _most_repeats(step: Step) -> int:
+    match step:
+        case _Descent():
+            return _most_repeats(step.inner)
+        case _Names():
+            return max(Counter(step.names).values())
+        case _Places():
+            # A value has two places: from the beginning of the list, and from its end.
+            signs = (Counter(place for place in step.places if (place < 0) is is_end) for is_end in (False, True))
+            return sum(max(sign.values(), default=0) for sign in signs)
+    return 1
+
+
 def _asks_for_root(step: Step) -> bool:
     return isinstance(step, _Matching) or (isinstance(step, _Descent) and _asks_for_root(step.inner))
 
@@ -239,11 +261,16 @@ def _check(path: str, steps: Sequence[Step]) -> None:
         raise _refused(path)
     branches, descents = 1, 0
     for step in steps:
-        branches *= len(step.names) if isinstance(step, _Names) else 1
-        branches *= len(step.places) if isinstance(step, _Places) else 1
+        inner = step.inner if isinstance(step, _Descent) else step
+        branches *= len(inner.names) if isinstance(inner, _Names) else 1
+        branches *= len(inner.places) if isinstance(inner, _Places) else 1
         descents += isinstance(step, _Descent)
-    if branches > MAX_BRANCHES or descents > MAX_DESCENTS:
+    if descents > MAX_DESCENTS:
         raise SqlValidationError(f"JSON path finds too much path='{path:.100}' limit={MAX_DESCENTS} times ..")
+    if branches > MAX_BRANCHES:
+        raise SqlValidationError(
+            f"JSON path finds too much path='{path:.100}' limit={MAX_BRANCHES} combinations of names or places"
+        )
 
 
 def _step(path: str, place: int) -> tuple[Step, int]:
@@ -252,8 +279,10 @@ def _step(path: str, place: int) -> tuple[Step, int]:
     if descent is not None:
         if descent["name"] is not None:
             return _Descent(_Names((descent["name"],))), descent.end()
+        if _DESCENT.match(path, descent.end()):
+            raise _refused(path)
         inner, end = _step(path, descent.end())
-        if isinstance(inner, _Descent | _Length):
+        if isinstance(inner, _Length):
             raise _refused(path)
         return _Descent(inner), end
     match = _STEP.match(path, place)
@@ -288,11 +317,12 @@ def _plain(match: re.Match[str]) -> Step:
 def _operand(path: str, place: int) -> tuple[JsonPath, int]:
     """Return the definite path that follows an @ or a $ in a condition, and where it ends."""
     steps: list[Step] = []
-    while place < len(path) and path[place] in ".[":
+    # A filter in an operand is not parsed: in it could be another operand, and so on.
+    while place < len(path) and path[place] in ".[" and not _MANY.match(path, place):
         step, place = _step(path, place)
         steps.append(step)
     operand = JsonPath(tuple(steps))
-    if not operand.is_definite:
+    if _MANY.match(path, place) or not operand.is_definite:
         raise SqlValidationError(f"JSON path has a condition on many values path='{path:.100}' expected=@.name[0]")
     return operand, place
 

@@ -45,11 +45,16 @@ def _converted(value: Any, base: TypeName) -> Any:
     if isinstance(value, dict | list):
         return None
     try:
-        given = literals.number(repr(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None
-        literal = given or Literal(value, BOOLEAN if isinstance(value, bool) else STRING)
-        return literals.convert(literal, SqlType(base)).value
+        return literals.convert(_literal(value), SqlType(base)).value
     except SqlValidationError:
         return None
+
+
+def _literal(value: Any) -> Literal:
+    """Return a scalar of JSON as a literal. A number beyond the range of a double is read as infinity."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return literals.number(repr(value))
+    return Literal(value, BOOLEAN if isinstance(value, bool) else DOUBLE if isinstance(value, float) else STRING)
 
 
 def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -71,15 +76,17 @@ def _extracted(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
 
 
 def _most_found(args: Sequence[Vector]) -> int:
-    """Bound the bytes of the values that a path finds. With `..` it finds nested values again at every depth."""
+    """Bound the bytes of the values that a path finds. It finds values again if it repeats a name or place; and with
+    `..` it finds nested values again at every depth."""
     rows, default = sizes.num_rows(args), sum([sizes.bytes_of(arg) for arg in args[2:]])
     descents = sizes.word(args[1]).count("..")
+    repeats = parse_path(sizes.word(args[1])).most_repeats
     if not descents:
-        return sizes.growing(6)(args) + rows * default
+        return sizes.growing(6 * repeats)(args) + rows * default
     texts = pa.array([sizes.word(args[0])]) if args[0].is_constant else args[0].data
     opened = pc.count_substring_regex(texts, r"[\[{]").to_numpy(zero_copy_only=False)
     depths = np.minimum(opened, MAX_DEPTH) + 1.0
-    bounds = sizes.lengths_of(args[0]) * depths**descents
+    bounds = sizes.lengths_of(args[0]) * depths**descents * repeats
     return int(bounds.sum()) + rows * (default + sizes.ROW_BYTES)
 
 

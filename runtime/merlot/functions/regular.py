@@ -1,8 +1,8 @@
 """Regular expressions, in Java's syntax as far as RE2 supports it: linear in the text, whatever the pattern.
 
-RE2 itself refuses constructs that it lacks (look-around, backreferences of one digit, possessive repeats). Some that it
-reads differently from Java (a class inside a class, &&, POSIX classes, \\v) are refused here, since a wrong match would
-be worse.
+RE2 itself refuses constructs that it lacks (look-around, possessive repeats). Some that it reads differently from Java
+(backreferences, a class inside a class, &&, POSIX classes, \\v, the flag U) are refused here, since a wrong match would
+be worse; so is \\C, a byte of a character.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from merlot.vectors.vector import Vector
 
 REGULAR: Final = Family("Regular expressions")
 
-_SPECIAL: Final = re.compile(r"\\(.?)|\$(.?)", re.DOTALL)
+_SPECIAL: Final = re.compile(r"\\(.?)|\$([0-9]+|.?)", re.DOTALL)
 """Parts of a Java replacement that are not taken literally: escapes and groups."""
 
 
@@ -55,10 +55,23 @@ def _letters(pattern: str) -> Iterator[tuple[int, str, bool]]:
         place += 1
 
 
+_BACKREFERENCE: Final = re.compile(r"\\(?:[1-9]|0[0-3][0-7]{2})")
+"""Backreference in Java, of one digit or more. RE2 reads two digits or more as an octal code, and reads only two digits
+after a zero."""
+_SWAPPED: Final = re.compile(r"\(\?[a-zA-Z-]*U")
+"""Group with a flag that swaps greediness in RE2. In Java the flag means Unicode's classes."""
+
+
 def _differs(pattern: str) -> str | None:
     """Return a construct of the pattern that Java and RE2 read differently; None if it has none of those looked for."""
     previous = ""
-    for _, letter, is_class in _letters(pattern):
+    for place, letter, is_class in _letters(pattern):
+        if _BACKREFERENCE.match(pattern, place):
+            return "a backslash and a number other than \\0, \\0n and \\0nn"
+        if letter == "(" and not is_class and _SWAPPED.match(pattern, place):
+            return "the flag U"
+        if letter == "\\C":
+            return letter
         if is_class and letter == "[":
             return "a class inside a class"
         if is_class and letter == previous == "&":
@@ -174,7 +187,10 @@ def _named(pattern: str) -> tuple[str, int]:
         groups += 1
         parts += [pattern[start:place], f"(?P<g{groups}>"]
         start = place + 1 if name is None else pattern.index(">", place) + 1
-    return f"(?P<g0>{''.join(parts)}{pattern[start:]})", groups
+    # A quotation may lack its end; then it would take in the parenthesis that is added here.
+    is_open = all(place < len(pattern) for place, _, _ in _letters(f"{pattern})"))
+    end = r"\E)" if is_open else ")"
+    return f"(?P<g0>{''.join(parts)}{pattern[start:]}{end}", groups
 
 
 def _extract(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -238,14 +254,27 @@ def _replacement(template: str, groups: int) -> str:
     """Translate Java's replacement ($1, \\$) to RE2's (\\1); raise SqlValidationError."""
 
     def spelled(match: re.Match[str]) -> str:
-        escaped, group = match.groups()
-        if group is None:
+        escaped, digits = match.groups()
+        if digits is None:
             return _literal(escaped or "\\")
-        if not (group.isascii() and group.isdigit()) or int(group) > min(groups, 9):
+        group, rest = _group(digits, groups) if digits.isascii() and digits.isdigit() else (groups + 1, "")
+        if group > groups:
             raise SqlValidationError(f"regexpreplace: no such group in '{template:.100}'")
-        return f"\\{group}"
+        if group > 9:
+            raise SqlValidationError(f"regexpreplace: group {group} is not supported in '{template:.100}' limit=9")
+        return f"\\{group}{rest}"
 
     return _SPECIAL.sub(spelled, template)
+
+
+def _group(digits: str, groups: int) -> tuple[int, str]:
+    """Return the group that Java reads at the beginning of the digits, and the digits after it. Java takes a further
+    digit as long as the pattern has such a group."""
+    group, place = int(digits[0]), 1
+    while place < len(digits) and group * 10 + int(digits[place]) <= groups:
+        group = group * 10 + int(digits[place])
+        place += 1
+    return group, digits[place:]
 
 
 def _literal(replacement: str) -> str:
@@ -272,15 +301,15 @@ def _most_replaced(args: Sequence[Vector]) -> int:
     Matches do not overlap, so that all matches of a group are no longer than all texts together."""
     texts, pattern, new, start, most = args
     replacement = sizes.word(new)
-    # A backslash is either doubled, or begins a group.
-    num_groups = len(_GROUP.findall(replacement))
+    num_groups = sum(map(bool, _GROUP.findall(replacement)))
     rows, length = sizes.num_rows(args), sizes.bytes_of(texts)
     matches = rows if sizes.whole(most) > 0 else sizes.counted(texts, sizes.word(pattern), is_regex=True)
     made = length * (1 + num_groups) + matches * len(replacement.encode())
     return made * (2 if sizes.whole(start) else 1)
 
 
-_GROUP: Final = re.compile(r"\\\\[0-9]")
+_GROUP: Final = re.compile(r"\\(?:\\|([0-9]))")
+"""Backslash of an RE2 replacement: it is doubled, or it begins a group."""
 
 
 def _check_replace(args: tuple[Expr, ...]) -> None:

@@ -121,6 +121,19 @@ def test_what_is_extracted_from_a_column_is_what_python_extracts_from_each_text(
             assert any(is_lost) or repr(together[row]) == repr(alone), (path, name, text)
 
 
+@pytest.mark.parametrize("name", ["INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL"])
+@pytest.mark.parametrize("number", ["1e400", "-1e400"])
+def test_a_number_beyond_double_is_infinite_and_fits_no_other_type(name: str, number: str) -> None:
+    texts = pa.array([f'{{"a":{number}}}', '{"a":7}', '{"a":1e2}'])
+    is_double = name in ("FLOAT", "DOUBLE")
+    column, lost = _extracted(Vector(STRING, texts), "$.a", name, None)
+    assert [float(value) for value in column[1:]] == [7, 100]
+    assert column[0] == float(number) if is_double else lost == [True, False, False]
+    default = Literal(3, SqlType.parse("INT" if name == "BIG_DECIMAL" else name))
+    [alone], _ = _extracted(Vector(STRING, texts[0]), "$.a", name, default)
+    assert alone == (float(number) if is_double else 3)
+
+
 CONDITIONS = (
     "\"$.a\" = 'x'", '"$.a" = 7', '"$.a.b" = 7', "\"$.a\" <> 'x'", '"$.a.b" IS NULL', '"$.a" IS NOT NULL',
     "\"$.a\" IN ('7', 'x', 'true')", "\"$.b\" BETWEEN 'a' AND 'z'", '"$.a" > 0 AND "$.b" < 10', '"$.b" > 1.4',

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from merlot.functions.json_path import ABSENT, parse_path
+from merlot.functions.registry import BY_NAME
 from merlot.tree.errors import SqlValidationError
+from merlot.tree.nodes import Literal
+from merlot.tree.types import STRING
+from merlot.vectors.vector import constant
 
 BOOKS = [
     {"category": "reference", "author": "Nigel Rees", "title": "Sayings of the Century", "price": 8.95},
@@ -70,6 +74,12 @@ REFUSED = [
     "$..a..b..c",
     "$" + "[0,0]" * 12,
     "$.a[?(" + "!" * 40 + "@.b)]",
+    "$" + "[?(@" * 200,
+    "$" + "[?(@.." * 150,
+    "$" + "[?(@" * 4 + "[0]" + ")]" * 4,
+    "$" + "." * 900,
+    "$..[" + ",".join("0" * 240) + "]..[" + ",".join("0" * 240) + "]",
+    "$..['a','b']" + "[0,1]" * 9,
     "$." + "a" * 2_000,
 ]
 
@@ -83,6 +93,40 @@ def test_a_path_finds_what_it_finds_in_jayway(path: str) -> None:
 def test_a_path_that_is_none_is_refused(path: str) -> None:
     with pytest.raises(SqlValidationError, match="JSON path"):
         parse_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "limit"),
+    {
+        "$..a..b..c": "2 times ..",
+        "$" + "[0,0]" * 12: "1000 combinations",
+        "$..[0,0]" + "[0,0]" * 9: "1000",
+    }.items(),
+)
+def test_a_path_that_finds_too_much_is_refused_for_the_limit_that_it_exceeds(path: str, limit: str) -> None:
+    with pytest.raises(SqlValidationError, match=f"limit={limit}"):
+        parse_path(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "most_repeats"),
+    {
+        "$.a[0]['b','c'].d": 1,
+        "$[0,1,2]": 1,
+        "$[0,1,0]": 2,
+        "$[0,-1,-1]": 3,
+        "$['a','b','a'].c": 2,
+        "$['a','a']": 1,
+        "$..[0,0,0]..[0,0]": 6,
+        "$..a": 1,
+    }.items(),
+)
+def test_the_bound_of_a_result_counts_values_that_a_path_finds_again(path: str, most_repeats: int) -> None:
+    assert parse_path(path).most_repeats == most_repeats
+    most_bytes = BY_NAME["jsonpatharray"].most_bytes
+    assert most_bytes is not None
+    text = "[" * 8 + "1" * 10_000 + "]" * 8
+    assert most_bytes([constant(Literal(text, STRING)), constant(Literal(path, STRING))]) > 10_000 * most_repeats
 
 
 @pytest.mark.parametrize(

@@ -358,7 +358,7 @@ for _name, _order, _ordered in (
 )
 def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the values of places [start, end), counted from 0."""
-    values = ListValues.of(args[0])
+    values = ListValues.of(beside(args[0], args[1:]))
     start, end = (np.broadcast_to(arg.data, len(values.offsets) - 1)[values.rows] for arg in args[1:])
     return values.chosen(np.flatnonzero((values.places >= start) & (values.places < end)))
 
@@ -391,6 +391,12 @@ def joined(args: Sequence[Vector]) -> ListValues:
     counts = np.bincount(np.concatenate(rows), minlength=num_rows)
     flat = pa.concat_arrays([part.cast(flats[0].type) for part in flats]).take(pa.array(order))
     return ListValues(flat, np.concatenate([[0], np.cumsum(counts)]), all(values.is_constant for values in both))
+
+
+def beside(lists: Vector, others: Sequence[Vector]) -> Vector:
+    """Return the lists; if they are a constant and another argument varies, the list of every row."""
+    lengths = [len(other.data) for other in others if not other.is_constant]
+    return lists.spread(lengths[0]) if lists.is_constant and lengths else lists
 
 
 def of_one_type(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -443,10 +449,8 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
 )
 def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
     """Return the value at a place, counted from 1; 0 or an empty text where there is none."""
-    lists, places = args
-    if lists.is_constant and not places.is_constant:
-        lists = lists.spread(len(places.data))
-    return element_at(type_, ListValues.of(lists), np.asarray(places.data, np.int64) - 1)
+    values = ListValues.of(beside(args[0], args[1:]))
+    return element_at(type_, values, np.asarray(args[1].data, np.int64) - 1)
 
 
 def element_at(type_: SqlType, values: ListValues, places: Any) -> Any:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, size, text, whole, word
-from merlot.functions.lists import ListValues, element_at
+from merlot.functions.lists import ListValues, beside, element_at
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
@@ -93,7 +93,7 @@ def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
     separator = args[1].data.as_py()
     if len(args) > 3:
         return by_value(STRING, [args[0], *args[2:]], lambda *given: _limited_part(separator, *given))
-    values = ListValues.of(Vector(_STRINGS, _parts(args[0], separator)))
+    values = ListValues.of(beside(Vector(_STRINGS, _parts(args[0], separator)), args[2:]))
     places = np.asarray(args[2].data, np.int64)
     places = np.where(places < 0, places + values.lengths, places)
     elements = element_at(type_, values, places)

@@ -47,28 +47,32 @@ def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
     """Split as StringUtils.splitByWholeSeparator: adjacent separators count as one, a separator at the end is followed
-    by an empty part, and an empty text has no parts."""
+    by an empty part, and an empty text has no parts. Without a separator, split at blanks, with no empty part."""
     if limit > 0:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
     split = pc.split_pattern(data, separator) if separator else pc.utf8_split_whitespace(data)
     values = replace(ListValues.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
-    is_last = values.places == values.lengths[values.rows] - 1
-    is_kept = (pc.binary_length(values.flat).to_numpy() > 0) | (is_last & (values.lengths[values.rows] > 1))
+    is_kept = pc.binary_length(values.flat).to_numpy() > 0
+    if separator:
+        lengths = values.lengths[values.rows]
+        is_kept |= (values.places == lengths - 1) & (lengths > 1)
     return values.chosen(np.flatnonzero(is_kept))
 
 
 def _limited(value: str, separator: str, limit: int) -> list[str]:
+    if not separator:
+        return value.split(None, limit - 1)
     parts: list[str] = []
     begin = 0
-    while begin < len(value) and len(parts) < limit - 1:
-        end = value.find(separator, begin) if separator else -1
-        if end < 0:
-            break
+    while value:
+        end = value.find(separator, begin)
+        if end < 0 or (end > begin and len(parts) == limit - 1):
+            return [*parts, value[begin:]]
         if end > begin:
             parts.append(value[begin:end])
         begin = end + len(separator)
-    return [*parts, value[begin:]] if value else parts
+    return parts
 
 
 def _limited_part(separator: str, value: str, limit: int, place: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +22,7 @@ from merlot.functions.function import (
     ANYTHING,
     NUMBERS,
     TEXTS,
+    ArgumentKind,
     Family,
     Lists,
     Parameter,
@@ -34,12 +36,17 @@ from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, INT, LONG, STRING, SqlType
 from merlot.values.types import TypeName
-from merlot.vectors.vector import DTYPES, Attempt, Vector, arrow_type, failed
+from merlot.vectors.vector import Attempt, Vector, arrow_type, decimals, failed, from_arrow
 
 LISTS: Final = Family("Lists")
 Places = NDArray[np.int64]
 LIST: Final = Parameter(name="list", kind=ANYTHING, is_list=True)
 _NUMBERS: Final = Parameter(name="list", kind=NUMBERS, is_list=True)
+_OF_64_BITS: Final = Parameter(
+    name="list",
+    kind=ArgumentKind("numbers other than BIG_DECIMAL", NUMBERS.types - {TypeName.BIG_DECIMAL}),
+    is_list=True,
+)
 _TEXTS: Final = Parameter(name="list", kind=TEXTS, is_list=True)
 _TYPES: Final = ("int", "long", "float", "double", "string")
 
@@ -183,10 +190,10 @@ def _reduced(operation: Any, dtype: Any, identity: Any) -> Callable[[ListValues]
 def _extreme(operation: Any) -> VectorFunction:
     def apply(type_: SqlType, args: Sequence[Vector]) -> Any:
         values = ListValues.of(args[0])
-        ordered = pc.rank(values.flat, tiebreaker="first").to_numpy() - 1 if len(values.flat) else np.zeros(0, np.int64)
+        ordered = _ranks(values, type_)
         by_rank = np.zeros(len(ordered), np.int64)
         by_rank[ordered] = np.arange(len(ordered))
-        best = _reduced(operation, np.int64, 0)(ListValues(pa.array(ordered.astype(np.int64)), values.offsets, False))
+        best = _reduced(operation, np.int64, 0)(ListValues(pa.array(ordered), values.offsets, False))
         is_none = values.lengths == 0
         taken = values.flat.take(pa.array(by_rank[best] if len(by_rank) else best[:0])) if len(by_rank) else None
         return _filled(type_, values, taken, is_none)
@@ -194,15 +201,26 @@ def _extreme(operation: Any) -> VectorFunction:
     return apply
 
 
+def _ranks(values: ListValues, type_: SqlType) -> Places:
+    """Return the rank of each value among the values of all rows, counted from 0; equal values of a type other than
+    BIG_DECIMAL rank in their order."""
+    if not len(values.flat):
+        return _NONE
+    if type_.base is TypeName.BIG_DECIMAL:
+        return np.unique(decimals(values.flat), return_inverse=True)[1]
+    ranks: Places = pc.rank(values.flat, tiebreaker="first").to_numpy().astype(np.int64)
+    return ranks - 1
+
+
 def _filled(type_: SqlType, values: ListValues, taken: pa.Array | None, is_none: NDArray[np.bool_]) -> Any:
     """Return the values, with Pinot's placeholder where there is none."""
-    nothing = pa.scalar(PLACEHOLDERS[type_.base], arrow_type(type_))
+    value = PLACEHOLDERS[type_.base]
+    nothing = pa.scalar(str(value) if isinstance(value, Decimal) else value, arrow_type(type_))
     if taken is None:
         filled = pa.repeat(nothing, len(is_none))
     else:
         filled = pc.if_else(pa.array(is_none), nothing, taken.cast(arrow_type(type_)))
-    data = filled.to_numpy(zero_copy_only=False).astype(DTYPES[type_.base]) if type_.base in DTYPES else filled
-    return values.answer(data)
+    return values.answer(from_arrow(type_, filled).with_objects().data)
 
 
 for _name, _ufunc, _example in (("arraymin", np.minimum, "a"), ("arraymax", np.maximum, "c")):
@@ -235,15 +253,15 @@ def _summed_int(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 
 _LENGTHS: Final = "JSONEXTRACTSCALAR('[1,2,6]', '$[*]', 'INT_ARRAY')"
-for _name, _result, _apply, _sum in (
-    ("arraysum", DOUBLE, _summed(np.float64), 9.0),
-    ("arrayaverage", DOUBLE, _summed(np.float64, is_average=True), 3.0),
-    ("arraysumint", INT, _summed_int, 9),
-    ("arraysumlong", LONG, _summed(np.int64), 9),
+for _name, _list, _result, _apply, _sum in (
+    ("arraysum", _NUMBERS, DOUBLE, _summed(np.float64), 9.0),
+    ("arrayaverage", _NUMBERS, DOUBLE, _summed(np.float64, is_average=True), 3.0),
+    ("arraysumint", _OF_64_BITS, INT, _summed_int, 9),
+    ("arraysumlong", _OF_64_BITS, LONG, _summed(np.int64), 9),
 ):
     LISTS.strict(
         _name,
-        parameters=(_NUMBERS,),
+        parameters=(_list,),
         result=_result,
         lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}({_LENGTHS})": _sum},
@@ -251,13 +269,9 @@ for _name, _result, _apply, _sum in (
 
 
 def is_in(values: ListValues, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
-    members = pa.array([_scalar(value) for value in wanted], values.flat.type)
+    members = pa.concat_arrays([Vector(value.type, value.data).to_arrow(1) for value in wanted]).cast(values.flat.type)
     is_member: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
     return is_member
-
-
-def _scalar(value: Vector) -> Any:
-    return value.data.as_py() if isinstance(value.data, pa.Scalar) else value.data[()].item()
 
 
 @LISTS.strict(
@@ -318,8 +332,9 @@ def _reordered(order: Callable[[ListValues], Places]) -> VectorFunction:
     return apply
 
 
-def _sorted(values: ListValues) -> Places:
-    return np.lexsort((pc.rank(values.flat, tiebreaker="dense").to_numpy(), values.rows)) if len(values.flat) else _NONE
+def _sort(type_: SqlType, args: Sequence[Vector]) -> Any:
+    values = ListValues.of(args[0])
+    return values.chosen(np.lexsort((_ranks(values, type_), values.rows)))
 
 
 def _reversed(values: ListValues) -> Places:
@@ -334,9 +349,9 @@ def _distinct(values: ListValues) -> Places:
 
 _NONE: Final = np.zeros(0, np.int64)
 for _name, _order, _ordered in (
-    ("arraysort", _sorted, ["a", "b", "b"]),
-    ("arrayreverse", _reversed, ["a", "b", "b"]),
-    ("arraydistinct", _distinct, ["b", "a"]),
+    ("arraysort", _sort, ["a", "b", "b"]),
+    ("arrayreverse", _reordered(_reversed), ["a", "b", "b"]),
+    ("arraydistinct", _reordered(_distinct), ["b", "a"]),
 ):
     LISTS.strict(
         f"{_name}int",
@@ -345,7 +360,7 @@ for _name, _order, _ordered in (
         result=_same,
         lists=Lists.PASSED_WHOLE,
         examples={f"{_name.upper()}STRING(SPLIT('b,b,a', ','))": _ordered},
-    )(_reordered(_order))
+    )(_order)
 
 
 @LISTS.strict(
@@ -358,7 +373,7 @@ for _name, _order, _ordered in (
 )
 def _slice(_type: SqlType, args: Sequence[Vector]) -> Any:
     """Return the values of places [start, end), counted from 0."""
-    values = ListValues.of(args[0])
+    values = ListValues.of(beside(args[0], args[1:]))
     start, end = (np.broadcast_to(arg.data, len(values.offsets) - 1)[values.rows] for arg in args[1:])
     return values.chosen(np.flatnonzero((values.places >= start) & (values.places < end)))
 
@@ -377,6 +392,12 @@ def _remove(_type: SqlType, args: Sequence[Vector]) -> Any:
     values = ListValues.of(args[0])
     first = np.atleast_1d(first_place(args))[values.rows]
     return values.chosen(np.flatnonzero(values.places != first))
+
+
+def beside(lists: Vector, others: Sequence[Vector]) -> Vector:
+    """Return the lists; if they are a constant and another argument varies, the list of every row."""
+    lengths = [len(other.data) for other in others if not other.is_constant]
+    return lists.spread(lengths[0]) if lists.is_constant and lengths else lists
 
 
 def joined(args: Sequence[Vector]) -> ListValues:
@@ -443,10 +464,8 @@ def _union(_type: SqlType, args: Sequence[Vector]) -> Any:
 )
 def _element_at(type_: SqlType, args: Sequence[Vector]) -> Any:
     """Return the value at a place, counted from 1; 0 or an empty text where there is none."""
-    lists, places = args
-    if lists.is_constant and not places.is_constant:
-        lists = lists.spread(len(places.data))
-    return element_at(type_, ListValues.of(lists), np.asarray(places.data, np.int64) - 1)
+    values = ListValues.of(beside(args[0], args[1:]))
+    return element_at(type_, values, np.asarray(args[1].data, np.int64) - 1)
 
 
 def element_at(type_: SqlType, values: ListValues, places: Any) -> Any:

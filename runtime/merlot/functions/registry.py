@@ -105,7 +105,6 @@ _INSTEAD: Final = {
     "insubquery": "x IN (SELECT …)",
     "inpartitionedsubquery": "x IN (SELECT …)",
     "lookup": "a JOIN with the other table",
-    "anyvalue": "MIN(x), or FIRSTWITHTIME(x, time, 'TYPE')",
     "groovy": "the expression in SQL, or as a derived column",
 }
 """Replacements of functions that Pinot has and Merlot has in another form, by canonical key."""

@@ -27,6 +27,7 @@ ROUNDING: Final = Family("Rounding")
 MAX_SCALE: Final = 21
 """Largest scale for which the next power of ten, too, is exact as a DOUBLE."""
 _DIGITS: Final = 1e14
+_OVERFLOW: Final = "LONG overflow function=rounddecimal"
 
 
 def _operand(call: Call) -> Expr | None:
@@ -157,7 +158,8 @@ def _wholes(values: NDArray[np.int64], scale: int, mode: str) -> Any:
         return values
     unit = 10**-scale
     if unit > 1 << 62:
-        return np.zeros_like(values)
+        is_lost = (mode == ROUND_HALF_UP) & ((values >= unit // 2) | (values <= -unit // 2))
+        return Attempt(np.zeros_like(values), failed(is_lost, _OVERFLOW))
     rest = np.fmod(values, unit)
     down = values - rest
     if mode == ROUND_DOWN:
@@ -165,7 +167,7 @@ def _wholes(values: NDArray[np.int64], scale: int, mode: str) -> Any:
     away = np.abs(rest) >= unit - np.abs(rest)
     with np.errstate(over="ignore"):
         rounded = down + np.where(away, np.sign(values) * unit, 0)
-    return Attempt(rounded, failed((rounded ^ values) < 0, "LONG overflow function=rounddecimal"))
+    return Attempt(rounded, failed(np.sign(rounded) * np.sign(values) < 0, _OVERFLOW))
 
 
 def _doubles_at(values: NDArray[np.float64], scale: int, mode: str) -> NDArray[np.float64]:

@@ -77,7 +77,10 @@ def _first_place(texts: Vector, find: str) -> Any:
 
 
 def _ordinal_place(value: str, find: str, occurrence: int = 1) -> int:
-    """Find an occurrence as StringUtils.ordinalIndexOf does: occurrences may overlap."""
+    """Find an occurrence as StringUtils.ordinalIndexOf does: occurrences may overlap, and each of an empty text is at
+    0."""
+    if not find:
+        return 0 if occurrence > 0 else -1
     place = -1
     for _ in range(max(occurrence, 0)):
         place = value.find(find, place + 1)

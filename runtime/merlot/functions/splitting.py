@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from merlot.functions import sizes
 from merlot.functions.by_value import by_value
 from merlot.functions.function import Family, size, text, whole, word
-from merlot.functions.lists import ListValues, element_at
+from merlot.functions.lists import ListValues, beside, element_at
 from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
@@ -47,28 +47,32 @@ def _split(_type: SqlType, args: Sequence[Vector]) -> Any:
 
 def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
     """Split as StringUtils.splitByWholeSeparator: adjacent separators count as one, a separator at the end is followed
-    by an empty part, and an empty text has no parts."""
+    by an empty part, and an empty text has no parts. Without a separator, split at blanks, with no empty part."""
     if limit > 0:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
     split = pc.split_pattern(data, separator) if separator else pc.utf8_split_whitespace(data)
     values = replace(ListValues.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
-    is_last = values.places == values.lengths[values.rows] - 1
-    is_kept = (pc.binary_length(values.flat).to_numpy() > 0) | (is_last & (values.lengths[values.rows] > 1))
+    is_kept = pc.binary_length(values.flat).to_numpy() > 0
+    if separator:
+        lengths = values.lengths[values.rows]
+        is_kept |= (values.places == lengths - 1) & (lengths > 1)
     return values.chosen(np.flatnonzero(is_kept))
 
 
 def _limited(value: str, separator: str, limit: int) -> list[str]:
+    if not separator:
+        return value.split(None, limit - 1)
     parts: list[str] = []
     begin = 0
-    while begin < len(value) and len(parts) < limit - 1:
-        end = value.find(separator, begin) if separator else -1
-        if end < 0:
-            break
+    while value:
+        end = value.find(separator, begin)
+        if end < 0 or (end > begin and len(parts) == limit - 1):
+            return [*parts, value[begin:]]
         if end > begin:
             parts.append(value[begin:end])
         begin = end + len(separator)
-    return [*parts, value[begin:]] if value else parts
+    return parts
 
 
 def _limited_part(separator: str, value: str, limit: int, place: int) -> str:
@@ -93,7 +97,7 @@ def _split_part(type_: SqlType, args: Sequence[Vector]) -> Any:
     separator = args[1].data.as_py()
     if len(args) > 3:
         return by_value(STRING, [args[0], *args[2:]], lambda *given: _limited_part(separator, *given))
-    values = ListValues.of(Vector(_STRINGS, _parts(args[0], separator)))
+    values = ListValues.of(beside(Vector(_STRINGS, _parts(args[0], separator)), args[2:]))
     places = np.asarray(args[2].data, np.int64)
     places = np.where(places < 0, places + values.lengths, places)
     elements = element_at(type_, values, places)

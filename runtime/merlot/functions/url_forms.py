@@ -77,10 +77,11 @@ def _netloc(url: str) -> str | None:
 
 
 def _quoted(part: str, unquoted: frozenset[str]) -> str:
-    """Quote a part for java.net.URI: ASCII characters that are not in `unquoted`, and blanks beyond ASCII."""
+    """Quote a part for java.net.URI: ASCII characters that are not in `unquoted`, and blanks and control characters
+    beyond ASCII."""
     return "".join(
         character
-        if character in unquoted or (ord(character) >= 0x80 and not character.isspace())
+        if character in unquoted or (ord(character) >= 0xA0 and not character.isspace())
         else "".join(f"%{b:02X}" for b in character.encode())
         for character in part
     )

@@ -17,8 +17,8 @@ from merlot.vectors.vector import Vector
 
 URLS: Final = Family("URLs")
 STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
-_ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f]|%(?![0-9A-Fa-f]{2})""")
-"""ASCII characters that java.net.URI refuses, and percent signs without two hex digits."""
+_ILLEGAL: Final = re.compile(r"""[\x00-\x20<>"{}|\\^`\x7f-\x9f\s]|%(?![0-9A-Fa-f]{2})""")
+"""Characters that java.net.URI refuses, and percent signs without two hex digits."""
 
 
 def split_url(url: str) -> SplitResult | None:
@@ -34,12 +34,14 @@ def split_url(url: str) -> SplitResult | None:
 
 
 def host_of(url: str) -> str | None:
-    """Return the host as it is written, without user and port; None if there is none."""
+    """Return the host as it is written, without user and port, an IPv6 address in its brackets; None if there is
+    none."""
     parts = split_url(url)
     if parts is None or not parts.hostname:
         return None
-    start = parts.netloc.lower().rindex(parts.hostname)
-    return parts.netloc[start : start + len(parts.hostname)]
+    host_and_port = parts.netloc.rpartition("@")[2]
+    address, bracket, _ = host_and_port.partition("]")
+    return address + bracket if bracket else host_and_port.partition(":")[0]
 
 
 def _protocol(url: str) -> str | None:

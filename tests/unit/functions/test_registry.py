@@ -138,6 +138,20 @@ def check_columns(unfolded: Expr, nulls: bool) -> None:
     assert vector.to_arrow(3).type == evaluate(unfolded, Rows(False)).to_arrow(3).type
 
 
+@each_function
+def test_a_column_beside_constants_gives_what_the_constant_gives(function) -> None:
+    for sql in function.examples:
+        unfolded = bound(sql)
+        once = evaluate(unfolded, Rows(False)).to_arrow(3).to_pylist()
+        args_of = unfolded.args if isinstance(unfolded, Call) and of(unfolded).parameters else ()
+        for place, arg in enumerate(args_of):
+            if isinstance(arg, Literal) and arg.value is not None and not of(unfolded).parameter(place).is_constant:
+                rows = Rows(False)
+                args = (*unfolded.args[:place], rows.column_of(arg), *unfolded.args[place + 1 :])
+                answers = evaluate(Call(unfolded.function, args, unfolded.type), rows).to_arrow(3).to_pylist()
+                assert str(answers) == str(once), (sql, place)
+
+
 def calls(expr: Expr) -> list[Call]:
     return [expr, *(inner for arg in expr.args for inner in calls(arg))] if isinstance(expr, Call) else []
 

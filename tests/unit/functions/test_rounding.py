@@ -5,13 +5,14 @@ from __future__ import annotations
 from decimal import ROUND_DOWN, ROUND_HALF_UP, Decimal
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.functions.registry import BY_NAME
-from merlot.tree.types import DOUBLE, INT
+from merlot.tree.types import DOUBLE, INT, LONG
 from merlot.vectors.decimals import exactly
-from merlot.vectors.vector import Vector
+from merlot.vectors.vector import Attempt, Vector
 
 SCALES = st.integers(-12, 15)
 ANY = st.floats(allow_nan=False, allow_infinity=False)
@@ -46,3 +47,24 @@ def test_rounding_is_that_of_the_decimal(values: list[float], scale: int) -> Non
 def test_halves_round_away_from_zero() -> None:
     halves = [(2 * number + 1) / 200 for number in range(-3000, 3000)]
     assert rounded("rounddecimal", halves, 2) == [wanted(half, 2, ROUND_HALF_UP) for half in halves]
+
+
+@pytest.mark.parametrize("function", ["rounddecimal", "truncate"])
+@pytest.mark.parametrize("scale", [0, -1, -14, -18, -19, -20, -21])
+def test_a_long_beyond_longs_when_rounded_fails(function: str, scale: int) -> None:
+    half = 5 * 10**18
+    values = [-(2**63), -9 * 10**18, -half, 1 - half, -7, -4, 0, 4, 7, half - 1, half, 2**63 - 1]
+    apply = BY_NAME[function].apply
+    assert apply is not None
+    answer = apply(LONG, [Vector(LONG, np.array(values)), Vector(INT, np.array(scale))])
+    attempt = answer if isinstance(answer, Attempt) else Attempt(answer, None)
+    is_lost = np.zeros(len(values), bool) if attempt.failure is None else attempt.failure.rows
+    mode = ROUND_HALF_UP if function == "rounddecimal" else ROUND_DOWN
+    exact = [_rounded_long(value, scale, mode) for value in values]
+    assert is_lost.tolist() == [not -(2**63) <= value < 2**63 for value in exact]
+    assert attempt.data[~is_lost].tolist() == [value for value in exact if -(2**63) <= value < 2**63]
+
+
+def _rounded_long(value: int, scale: int, mode: str) -> int:
+    with exactly():
+        return int(Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=mode))

@@ -56,7 +56,9 @@ def bounds_of(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges 
         return None
     if result.dtype.kind == "f" and np.isnan(result).any():
         return None
-    return ColumnRanges(result.tolist(), ranges.low, ranges.high)
+    scale, ranks = np.unique(result, return_inverse=True)
+    ranks = np.append(ranks, [len(scale), -1]).astype(np.int32)  # the last two are of unknown bounds
+    return ColumnRanges(scale.tolist(), ranks[ranges.low], ranks[ranges.high])
 
 
 class _Bounds:

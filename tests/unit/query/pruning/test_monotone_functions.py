@@ -23,6 +23,9 @@ from merlot.tree.types import LONG, STRING
 from merlot.values.types import TypeName
 
 DAY = 86_400_000
+MONTHS = ", ".join(str(month * 365 * DAY) for month in range(12))
+DAYS = ", ".join(str(day * DAY) for day in (0, 1, *range(3, 12)))
+"""So many that they are counted along the bounds."""
 ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asia/Kathmandu", "Africa/Casablanca")
 
 
@@ -33,6 +36,9 @@ ZONES = ("UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Asi
         (f"DATETRUNC('DAY', t) >= {3 * DAY}", [NONE, NONE, SOME, SOME]),
         (f"DATETRUNC('DAY', t, 'MILLISECONDS', 'Asia/Kolkata') < {DAY}", [ALL, NONE, NONE, SOME]),
         (f"DATETRUNC('MONTH', t) IN (0, {31 * DAY})", [ALL, ALL, ALL, SOME]),
+        (f"DATETRUNC('MONTH', t) IN ({MONTHS})", [ALL, ALL, ALL, SOME]),
+        (f"DATETRUNC('DAY', t) IN ({DAYS})", [SOME, NONE, SOME, SOME]),
+        (f"DATETRUNC('DAY', t) NOT IN ({DAYS})", [SOME, ALL, SOME, SOME]),
         (f"t / {DAY} > 2.5", [NONE, SOME, ALL, SOME]),
         (f"t + {DAY} <= {2 * DAY}", [SOME, NONE, NONE, SOME]),
         (f"NOT t + {DAY} <= {2 * DAY}", [SOME, ALL, ALL, SOME]),

@@ -36,6 +36,7 @@ from merlot.tree.errors import SqlValidationError
 from merlot.tree.nodes import Expr, Literal
 from merlot.tree.types import BOOLEAN, DOUBLE, INT, LONG, STRING, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors.decimals import plain_text
 from merlot.vectors.vector import Attempt, Vector, arrow_type, decimals, failed, from_arrow
 
 LISTS: Final = Family("Lists")
@@ -269,9 +270,17 @@ for _name, _list, _result, _apply, _sum in (
 
 
 def is_in(values: ListValues, wanted: Sequence[Vector]) -> NDArray[np.bool_]:
-    members = pa.concat_arrays([Vector(value.type, value.data).to_arrow(1) for value in wanted]).cast(values.flat.type)
+    members = pa.concat_arrays([pa.array([_scalar(value)], arrow_type(value.type)) for value in wanted])
+    members = members.cast(values.flat.type)
     is_member: NDArray[np.bool_] = pc.is_in(values.flat, value_set=members).to_numpy(zero_copy_only=False)
     return is_member
+
+
+def _scalar(constant: Vector) -> Any:
+    if isinstance(constant.data, pa.Scalar):
+        return constant.data.as_py()
+    value = constant.data[()]
+    return plain_text(value) if isinstance(value, Decimal) else value.item()
 
 
 @LISTS.strict(

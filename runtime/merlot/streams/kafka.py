@@ -191,7 +191,7 @@ class _SameTopic:
         if self.identity:
             try:
                 with _translated(self._topic):
-                    self._ask().result(QUIET_ASK_S)
+                    self._ask(is_anew=True).result(QUIET_ASK_S)
             except TimeoutError as error:
                 text = "brokers do not say whether the topic is still the same"
                 raise UnavailableError(f"{text} topic={self._topic}") from error
@@ -202,9 +202,11 @@ class _SameTopic:
         with self._lock:
             self._admin, self._next_s = None, math.inf
 
-    def _ask(self) -> Future[Any]:
+    def _ask(self, *, is_anew: bool = False) -> Future[Any]:
+        """Ask, or return the question that is not answered yet. is_anew: ask again even then, since the answer may be
+        from before the topic was made anew."""
         with self._lock:
-            if self._asked is None or self._asked.done():
+            if is_anew or self._asked is None or self._asked.done():
                 self._next_s = time.monotonic() + IDENTITY_S
                 if self._admin is None:
                     with _refused_properties():

@@ -204,11 +204,14 @@ def values_at(values: pa.Array, rows: NDArray[Any]) -> pa.Array:
 
 def _lengths_at(values: pa.Array, rows: NDArray[Any]) -> int | None:
     """Return the bytes of the values at some rows, or an upper bound if it is low. Return None for a type without
-    offsets, and where the bytes are few even if every row has the longest value."""
-    offsets = None if len(rows) * values.nbytes < _FEW_BYTES else _offsets(values)
+    offsets, and for few rows if their bytes would be few even if every row had all values."""
+    is_few = len(values) > len(rows)
+    if is_few and len(rows) * values.nbytes < _FEW_BYTES:
+        return None
+    offsets = _offsets(values)
     if offsets is None:
         return None
-    if len(values) > len(rows):  # the lengths of all values would take longer than the take
+    if is_few:  # the lengths of all values would take longer than the take
         places = rows.astype(np.intp)
         total = int((offsets[1:].take(places) - offsets.take(places)).sum(dtype=np.int64))
     else:

@@ -57,8 +57,8 @@ def bounds_of(ranges: ColumnRanges, expr: Expr, column: Column) -> ColumnRanges 
     if result.dtype.kind == "f" and np.isnan(result).any():
         return None
     scale, ranks = np.unique(result, return_inverse=True)
-    ranks = np.append(ranks, [len(scale), -1]).astype(np.int32)  # the last two are of unknown bounds
-    return ColumnRanges(scale.tolist(), ranks[ranges.low], ranks[ranges.high])
+    new_ranks = np.append(ranks, [len(scale), -1]).astype(np.int32)  # the last two are of unknown bounds
+    return ColumnRanges(scale.tolist(), new_ranks[ranges.low], new_ranks[ranges.high])
 
 
 class _Bounds:

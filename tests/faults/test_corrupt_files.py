@@ -47,8 +47,9 @@ async def test_files_that_rotted_are_set_aside_and_fetched_again_while_queries_g
         cluster.servers[0].start()
         await asyncio.to_thread(cluster.servers[0].wait_ready)
         await until_loaded(cluster, 0, len(files))
-        # From here on the mended server answers alone.
+        await asyncio.to_thread(cluster.wait_served, ORDERS, 800, 2)
         await load.answered(50)
+        # From here on the mended server answers alone.
         await asyncio.to_thread(cluster.servers[1].stop)
         await load.answered(50)
     assert (load.tally.wrong, load.tally.examples) == ([], [])

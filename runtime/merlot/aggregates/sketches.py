@@ -75,7 +75,7 @@ class _Sketches:
     members: Places
     """Entry of each of these rows."""
     bounds: Places
-    """Where the rows of each group begin, then the end of the last group."""
+    """Index in `rows` at which each group begins, then the number of rows."""
 
     def error(self, problem: str, member: int) -> SketchError:
         return SketchError(problem, int(self.rows[member]))

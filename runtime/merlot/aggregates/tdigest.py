@@ -43,6 +43,7 @@ from merlot.tree.nodes import Value
 from merlot.tree.types import DOUBLE, STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors import account
+from merlot.vectors.encoding import one_zero
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 from merlot.vectors.vector import Vector
 
@@ -76,8 +77,7 @@ class DigestState(State):
         return True
 
     def add(self, values: Sequence[Any], groups: Groups | None, num_rows: int) -> None:
-        # Rows decide whether 0.0 or -0.0 came first; the sum with 0.0 is 0.0 for both.
-        numbers = doubles(values[0]) + 0.0
+        numbers = one_zero(doubles(values[0]))  # the order of rows decides whether 0.0 or -0.0 comes first
         if not np.isfinite(numbers).all():
             raise QueryArithmeticError(_NOT_FINITE)
         self._values.append((numbers, all_in_one(groups, num_rows)))

@@ -120,7 +120,7 @@ class Traits(TypedDict, total=False):
     aliases: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     result: Result
-    complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+    complete: Callable[[tuple[Expr, ...]], tuple[Expr, ...]] | None
     check_complete: Callable[[tuple[Expr, ...]], None]
     syntax: str
     lists: Lists

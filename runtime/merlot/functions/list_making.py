@@ -183,10 +183,6 @@ def _as_ints(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(cast_to(arg, INT) for arg in args)
 
 
-def _as_they_are(args: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    return args
-
-
 def _step(kind: ArgumentKind) -> tuple[Parameter, ...]:
     return tuple(Parameter(name=name, kind=kind, is_optional=name == "step") for name in ("start", "end", "step"))
 
@@ -207,6 +203,6 @@ for _type, _kind, _numbers in (
         f"generate{_type.base.value.lower()}array",
         parameters=_step(_kind),
         result=SqlType(_type.base, is_array=True),
-        complete=_as_ints if _type == INT else _as_they_are,
+        complete=_as_ints if _type == INT else None,
         examples={f"GENERATE_{_type.base.value}_ARRAY(1, 6, 2)": _numbers},
     )(_stepped)

@@ -203,8 +203,8 @@ class _SameTopic:
             self._admin, self._next_s = None, math.inf
 
     def _ask(self, *, is_anew: bool = False) -> Future[Any]:
-        """Ask, or return the question that is not answered yet. is_anew: ask again even then, since the answer may be
-        from before the topic was made anew."""
+        """Ask the brokers, or return the request that is pending. is_anew: send another request even then, since the
+        pending one may be answered with the id of a topic that was deleted since."""
         with self._lock:
             if is_anew or self._asked is None or self._asked.done():
                 self._next_s = time.monotonic() + IDENTITY_S

@@ -67,7 +67,7 @@ VIEWS = pa.Array.from_buffers(
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([10_000, 10_001], pa.int32()), TEXT)
 LISTS = pa.ListViewArray.from_arrays(np.zeros(10_000, np.int32), np.full(10_000, 100_000, np.int32), zeros(800_000))
 HOSTILE |= {
-    name: partial(lambda column: stream(pa.table({"a": column}), "zstd"), column)
+    name: partial(stream, pa.table({"a": column}), "zstd")
     for name, column in {
         "one long text, many views": VIEWS,
         "one long run": RUNS,

@@ -79,6 +79,21 @@ def test_expressions_that_double_with_each_subquery_stay_in_subqueries() -> None
     assert made(f"SELECT SUM(n) FROM {source}").direct is None
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT b, COUNT(*) FROM (SELECT k IS NULL AS b FROM t) v GROUP BY b HAVING NOT b",
+        "SELECT b, NOT b, COUNT(*) FROM (SELECT k IS NULL AS b FROM t) v GROUP BY b",
+        "SELECT NOT b, COUNT(*) FROM (SELECT k IS NULL AS b FROM t) v GROUP BY NOT b HAVING NOT (NOT b)",
+        "SELECT b, n FROM (SELECT k IS NULL AS b, COUNT(*) AS n FROM t GROUP BY k IS NULL) v WHERE NOT b",
+        "SELECT b, n FROM (SELECT k IS NULL AS b, COUNT(*) AS n FROM t GROUP BY k IS NULL) v WHERE NOT b AND n > 1",
+    ],
+)
+@pytest.mark.parametrize("nulls", ["true", "false"])
+def test_not_of_a_key_that_tests_null_is_computed_from_the_key(sql: str, nulls: str) -> None:
+    assert made(f"SET enableNullHandling = {nulls}; {sql}").leaves
+
+
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:
     cuts = made("WITH unread AS (SELECT * FROM t) SELECT k FROM t WHERE n = 1 UNION ALL SELECT k FROM t WHERE 1 = 2")
     assert len(cuts.leaves) == 1

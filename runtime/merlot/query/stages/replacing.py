@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from merlot.errors import InvalidInputError
@@ -28,8 +28,10 @@ class UnsoundError(Exception):
 class Replacing:
     """Replacement of columns by expressions, by their names. Raises UnsoundError."""
 
-    def __init__(self, columns: Mapping[str, Expr]) -> None:
+    def __init__(self, columns: Mapping[str, Expr], keys: Iterable[Expr] = ()) -> None:
+        """keys: keys of the groups that the replaced expressions are over; NOT of such a key stays a NOT."""
         self._columns = columns
+        self._keys = frozenset(keys)
         self._are_columns = all(isinstance(expr, Column) for expr in columns.values())
         self._sizes = {name: size_of(expr) for name, expr in columns.items()}
         self._num_nodes = 0
@@ -50,9 +52,11 @@ class Replacing:
             return expr
         if isinstance(expr, Aggregate):
             return replace(expr, args=args, filter=replaced)
-        made = _simplified(replace(expr, args=args))
-        if not self._are_columns:
-            _check(made)
+        call = replace(expr, args=args)
+        if self._are_columns:
+            return call
+        made = _simplified(call, self._keys)
+        _check(made)
         return made
 
 
@@ -81,17 +85,17 @@ def is_null_bit(expr: Expr) -> bool:
     return isinstance(expr, Call) and expr.function == "coalesce" and expr.args[1:] == (TRUE,)
 
 
-def _simplified(call: Call) -> Expr:
+def _simplified(call: Call, keys: frozenset[Expr]) -> Expr:
     name, args = call.function, call.args
     if is_null_bit(call) and (is_null_bit(args[0]) or _is_null_test(args[0])):
         return args[0]
-    if name == "not" and isinstance(args[0], Call) and _is_null_test(args[0]):
+    if name == "not" and isinstance(args[0], Call) and _is_null_test(args[0]) and args[0] not in keys:
         opposite = "is_not_null" if args[0].function == "is_null" else "is_null"
         return replace(args[0], function=opposite)
     if name in NULL_TESTS and isinstance(args[0], Literal):
         return Literal((args[0].value is None) == (name == "is_null"), BOOLEAN)
     if name in ("equals", "not_equals") and args[1] == TRUE and _is_predicate(args[0]):
-        return args[0] if name == "equals" else _simplified(Call("not", args[:1], BOOLEAN))
+        return args[0] if name == "equals" else _simplified(Call("not", args[:1], BOOLEAN), keys)
     if is_null_bit(call) and isinstance(args[0], Literal):
         return TRUE if args[0].value is None else args[0]
     if name in BY_NAME and BY_NAME[name].rewrite is None and all(isinstance(arg, Literal) for arg in args):

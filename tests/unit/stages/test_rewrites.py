@@ -94,6 +94,15 @@ def test_not_of_a_key_that_tests_null_is_computed_from_the_key(sql: str, nulls: 
     assert made(f"SET enableNullHandling = {nulls}; {sql}").leaves
 
 
+@pytest.mark.parametrize(
+    ("condition", "is_asked"), [("a.n = 1", True), ("CAST(a.k AS INT) = 1", False), ("a.m + a.m = 2", False)]
+)
+def test_a_leaf_is_asked_no_condition_that_may_fail_without_its_guard(condition: str, *, is_asked: bool) -> None:
+    where = f"(b.k = 'n' AND {condition}) OR (b.k = 's' AND a.k = 'x')"
+    leaves = made(f"SELECT COUNT(*) FROM t a JOIN t b ON a.n = b.n WHERE {where}").leaves.values()
+    assert [leaf.query.where is not None for leaf in leaves] == [is_asked, True]
+
+
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:
     cuts = made("WITH unread AS (SELECT * FROM t) SELECT k FROM t WHERE n = 1 UNION ALL SELECT k FROM t WHERE 1 = 2")
     assert len(cuts.leaves) == 1

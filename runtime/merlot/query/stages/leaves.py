@@ -21,6 +21,7 @@ from merlot.query.stages.conjuncts import (
     reachable_by_condition,
 )
 from merlot.query.stages.direct import DIRECT, direct_query
+from merlot.query.stages.failures import may_fail
 from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
 from merlot.query.stages.key_filters import KEY_FILTERS, KeyFilter, key_filters
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
@@ -237,7 +238,8 @@ class _Cutter:
                 continue
             remaining.append(part)
             for scan, weaker in implied(part, scans):
-                self._wanted[scan].parts.append(weaker)
+                if not may_fail(weaker):  # the conditions on other tables may guard it
+                    self._wanted[scan].parts.append(weaker)
         return remaining
 
     def _aggregated(self, block: Block, scan: Scan) -> Block | None:

@@ -133,6 +133,48 @@ def test_as_much_as_the_limit_is_answered() -> None:
         bind(parse(sql), SCHEMA if " FROM " in sql else None)
 
 
+def nested(form: str, levels: int) -> str:
+    made = "a"
+    for _ in range(levels):
+        made = form.format(made)
+    return f"SELECT {made} FROM t WHERE {made} = 1"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "COALESCE({}, 1)",
+        "NULLIF({}, b)",
+        "CASE {} WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 3 THEN 3 END",
+        "CASE WHEN {} BETWEEN b AND 7 + b THEN 1 ELSE 2 END",
+        "CASE WHEN {} IN (b, 2 * b) THEN 1 ELSE 2 END",
+        "CASE WHEN {} IS NOT DISTINCT FROM b THEN 1 ELSE 2 END",
+    ],
+)
+@pytest.mark.parametrize("nulls", ["true", "false"])
+def test_operands_that_double_with_each_level_are_refused(form: str, nulls: str) -> None:
+    options = {"enableNullHandling": nulls}
+    assert bind(parse(nested(form, 3)), SCHEMA, options).where
+    with pytest.raises(SqlValidationError, match="repeats its operands too often"):
+        bind(parse(nested(form, 22)), SCHEMA, options)
+
+
+def test_subject_that_many_branches_repeat_is_refused() -> None:
+    subject = " + ".join(["a"] * 50)
+    for form in (f"CASE {subject} " + "WHEN b THEN 1 " * 2_000 + "END = 1", f"{subject} IN (" + "b, " * 2_000 + "b)"):
+        with pytest.raises(SqlValidationError, match="repeats its operands too often"):
+            bind(parse(f"SELECT a FROM t WHERE {form}"), SCHEMA)
+
+
+def test_label_that_triples_with_each_level_is_refused() -> None:
+    case = "a"
+    for _ in range(20):
+        case = f"CASE {case} WHEN NULL THEN 1 WHEN NULL THEN 2 WHEN NULL THEN 3 ELSE 4 END"
+    with pytest.raises(SqlValidationError, match="name the expression with AS"):
+        bind(parse(f"SELECT {case} FROM t"), SCHEMA)
+    assert bind(parse(f"SELECT {case} AS c FROM t"), SCHEMA).select[0].label == "c"
+
+
 def test_a_chain_of_equalities_is_a_list() -> None:
     for word, operator, function in (("OR", "=", "in"), ("AND", "<>", "not_in")):
         where = bind(parse(chain(word, "a" + operator + "{}", 500) + f" {word} b {operator} 7"), SCHEMA).where

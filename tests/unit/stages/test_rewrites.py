@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sql.slt_stages import bind_stages
 
+from merlot.query.stages.engine_sql import engine_query
 from merlot.query.stages.leaves import RULE_NAMES, CutStatement, cut
 from merlot.query.stages.rewrites.rules import rewritten
 from merlot.spec.schema import FieldSpec, TableSchema
@@ -101,6 +102,15 @@ def test_a_leaf_is_asked_no_condition_that_may_fail_without_its_guard(condition:
     where = f"(b.k = 'n' AND {condition}) OR (b.k = 's' AND a.k = 'x')"
     leaves = made(f"SELECT COUNT(*) FROM t a JOIN t b ON a.n = b.n WHERE {where}").leaves.values()
     assert [leaf.query.where is not None for leaf in leaves] == [is_asked, True]
+
+
+@pytest.mark.parametrize("factors", [2, 90])
+def test_columns_that_each_subquery_reads_many_times_are_looked_at_once(factors: int) -> None:
+    """Work that doubled with each subquery would not end."""
+    source = "(SELECT CAST(n AS DOUBLE) AS x FROM t LIMIT 9) AS v"
+    for number in range(20):
+        source = f"(SELECT {' * '.join(['x'] * factors)} AS x FROM {source} LIMIT 9) AS v{number}"
+    assert engine_query(made(f"SELECT x FROM {source} WHERE x > 0").statement).sql
 
 
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:

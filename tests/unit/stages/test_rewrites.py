@@ -113,6 +113,13 @@ def test_columns_that_each_subquery_reads_many_times_are_looked_at_once(factors:
     assert engine_query(made(f"SELECT x FROM {source} WHERE x > 0").statement).sql
 
 
+def test_nulls_of_a_column_that_both_sides_of_many_unions_read_are_looked_for_once() -> None:
+    """Work that doubled with each query of WITH would not end."""
+    unions = ["q0 AS (SELECT 1 AS x)"]
+    unions += [f"q{to} AS (SELECT x FROM q{to - 1} UNION ALL SELECT x FROM q{to - 1})" for to in range(1, 45)]
+    assert made(f"WITH {', '.join(unions)} SELECT x FROM q44 WHERE x IS NULL").leaves == {}
+
+
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:
     cuts = made("WITH unread AS (SELECT * FROM t) SELECT k FROM t WHERE n = 1 UNION ALL SELECT k FROM t WHERE 1 = 2")
     assert len(cuts.leaves) == 1

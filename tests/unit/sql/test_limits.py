@@ -133,6 +133,19 @@ def test_as_much_as_the_limit_is_answered() -> None:
         bind(parse(sql), SCHEMA if " FROM " in sql else None)
 
 
+@pytest.mark.usefixtures("low_limits")
+def test_columns_that_double_with_each_query_are_refused() -> None:
+    queries = ["q0 AS (SELECT 1 AS x)", *(f"q{to + 1} AS (SELECT * FROM q{to} AS p, q{to} AS q)" for to in range(40))]
+    for sql in (f"WITH {', '.join(queries)} SELECT 1 FROM q40", "SELECT " + "p.*, " * 51 + "1 FROM t AS p, t AS q"):
+        with pytest.raises(SqlValidationError, match=f"too many columns in SELECT .*limit={MAX_ITEMS}$"):
+            bind_stages(parse_statement(sql), {"t": SCHEMA})
+
+
+def test_columns_of_stars_with_one_name_are_numbered() -> None:
+    bound = bind_stages(parse_statement("SELECT p.a, *, p.a AS a1, p.* FROM t AS p, t AS q"), {"t": SCHEMA})
+    assert [output.label for output in bound.query.outputs] == ["a", "a0", "b", "a1", "b0", "a1", "a2", "b1"]
+
+
 def nested(form: str, levels: int) -> str:
     made = "a"
     for _ in range(levels):

@@ -10,6 +10,7 @@ from merlot.query.stages.leaves import RULE_NAMES, CutStatement, cut
 from merlot.query.stages.rewrites.rules import rewritten
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql.parse import parse_statement
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.relations import Statement
 from merlot.values.types import TypeName
 
@@ -118,6 +119,22 @@ def test_nulls_of_a_column_that_both_sides_of_many_unions_read_are_looked_for_on
     unions = ["q0 AS (SELECT 1 AS x)"]
     unions += [f"q{to} AS (SELECT x FROM q{to - 1} UNION ALL SELECT x FROM q{to - 1})" for to in range(1, 45)]
     assert made(f"WITH {', '.join(unions)} SELECT x FROM q44 WHERE x IS NULL").leaves == {}
+
+
+@pytest.mark.parametrize(("factors", "levels"), [(3, 14), (90, 5)])
+def test_subqueries_whose_text_multiplies_with_each_level_are_refused(factors: int, levels: int) -> None:
+    sql = "SELECT SUM(m) FROM t"
+    for _ in range(levels):
+        sql = f"SELECT ({sql}) AS q FROM t WHERE {' * '.join(['q'] * factors)} > 0 LIMIT 1"
+    with pytest.raises(SqlValidationError, match="repeats its subqueries too often"):
+        engine_query(made(sql).statement)
+
+
+def test_a_chain_of_decimals_is_written_once() -> None:
+    """Work that doubled with each operator would not end."""
+    number = "CAST(a.m AS DECIMAL)"
+    sql = f"SELECT {' + '.join([number] * 60)} FROM t AS a JOIN t AS b ON a.k = b.k"
+    assert engine_query(made(sql).statement).sql.count("+") == 59
 
 
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:

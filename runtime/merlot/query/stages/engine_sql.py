@@ -247,11 +247,15 @@ class _Expressions:
         safe = [part for part in (*parts, *others) if not may_fail(part) and not _has_slot(part)]
         joined = [part for part in parts if not only_source(part)]
         risky = [part for part in joined if may_fail(part) and not is_join_of_keys(part) and not _has_slot(part)]
-        texts = [self.write(part) for part in joined if part not in risky]
+        risky_ids = set(map(id, risky))
+        texts = [self.write(part) for part in joined if id(part) not in risky_ids]
         if risky:
             texts.append(self._guarded("and", safe, risky))
-        for source in dict.fromkeys(filter(None, map(only_source, parts))):
-            own = [part for part in parts if only_source(part) == source]
+        owned: dict[str, list[Expr]] = {}
+        for part in parts:
+            if source := only_source(part):
+                owned.setdefault(source, []).append(part)
+        for own in owned.values():
             sure, unsafe = [part for part in own if not may_fail(part)], list(filter(may_fail, own))
             texts += [self._guarded("and", sure, unsafe)] if sure and unsafe else map(self.write, own)
         return " AND ".join(texts)

@@ -9,6 +9,7 @@ from merlot.query.stages.engine_sql import engine_query
 from merlot.query.stages.leaves import RULE_NAMES, CutStatement, cut
 from merlot.query.stages.rewrites.rules import rewritten
 from merlot.spec.schema import FieldSpec, TableSchema
+from merlot.sql.budget import Budget, PlanningCancelledError
 from merlot.sql.parse import parse_statement
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.relations import Statement
@@ -135,6 +136,16 @@ def test_a_chain_of_decimals_is_written_once() -> None:
     number = "CAST(a.m AS DECIMAL)"
     sql = f"SELECT {' + '.join([number] * 60)} FROM t AS a JOIN t AS b ON a.k = b.k"
     assert engine_query(made(sql).statement).sql.count("+") == 59
+
+
+def test_planning_of_stages_ends_when_nobody_waits() -> None:
+    given_up = Budget()
+    given_up.withdraw()
+    statement = bound(f"SELECT {', '.join(f'a.n + {number}' for number in range(40))} FROM t AS a JOIN t AS b USING (k)")
+    with pytest.raises(PlanningCancelledError):
+        cut(statement, given_up)
+    with pytest.raises(PlanningCancelledError):
+        engine_query(cut(statement).statement, given_up)
 
 
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:

@@ -21,6 +21,7 @@ from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
 from merlot.query.stages.engine_calls import ENGINE_TYPES, MAX_DIGITS, MAX_PLACES, EngineFunction, engine_type
 from merlot.query.stages.failures import ARITHMETIC, COMPARISONS, RANKS, fenced, is_join_of_keys, may_fail
 from merlot.query.stages.zeros import UNSIGNED_ZERO, with_one_zero
+from merlot.sql.budget import Budget
 from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.literals import LONG_MAX
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey, Output
@@ -66,10 +67,10 @@ class EngineQuery:
     types: tuple[SqlType, ...]
 
 
-def engine_query(statement: Statement) -> EngineQuery:
-    """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form, and
-    SqlValidationError if its SQL is too long."""
-    writer = _SqlWriter(dict(statement.common))
+def engine_query(statement: Statement, budget: Budget | None = None) -> EngineQuery:
+    """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form, SqlValidationError
+    if its SQL is too long, and the errors of `budget`."""
+    writer = _SqlWriter(dict(statement.common), budget or Budget())
     common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
     prefix = f"WITH {', '.join(common)} " if common else ""
     outputs = statement.query.outputs
@@ -84,11 +85,13 @@ def engine_query(statement: Statement) -> EngineQuery:
 @dataclass(slots=True)
 class _SqlWriter:
     common: Mapping[str, Query]
+    budget: Budget
     functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
     num_chars: int = 0
 
     def counted(self, text: str) -> str:
         """Count the characters of an expression that is written. Raise SqlValidationError if there are too many."""
+        self.budget.step()
         self.num_chars += len(text)
         if self.num_chars > MAX_WRITTEN_CHARS:
             raise SqlValidationError("query repeats its subqueries too often, use the result of each in fewer places")

@@ -146,6 +146,13 @@ def test_columns_of_stars_with_one_name_are_numbered() -> None:
     assert [output.label for output in bound.query.outputs] == ["a", "a0", "b", "a1", "b0", "a1", "a2", "b1"]
 
 
+@pytest.mark.parametrize("keys", ["ROLLUP({})", "CUBE({})", "GROUPING SETS ({})"])
+def test_more_grouping_sets_than_the_limit_are_refused(keys: str) -> None:
+    for count in (128, 9_000):
+        with pytest.raises(SqlValidationError, match="too many grouping sets limit=128"):
+            bind_stages(parse_statement(f"SELECT 1 FROM t GROUP BY {keys.format('a,' * count + 'b')}"), {"t": SCHEMA})
+
+
 def nested(form: str, levels: int) -> str:
     made = "a"
     for _ in range(levels):

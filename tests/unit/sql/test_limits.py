@@ -261,6 +261,26 @@ def test_number_of_more_digits_than_python_reads_is_refused(sql: str) -> None:
         bind(parse(text), SCHEMA, {})
 
 
+@pytest.mark.parametrize("digit", ["\u00b2", "\u0663", "\u00bd"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a FROM t WHERE a = {digit}",
+        "SELECT a FROM t WHERE a = 1 AND a = {digit}",
+        "SELECT a FROM t WHERE a = 1 OR a = {digit}",
+        "SELECT a + '{digit}' FROM t",
+        "SELECT .{digit} FROM t",
+        "SELECT a FROM t LIMIT {digit}",
+        "SELECT a FROM t ORDER BY {digit}",
+        "SELECT SUM(a) OVER (ORDER BY b RANGE BETWEEN .{digit} PRECEDING AND CURRENT ROW) FROM t",
+        "SELECT SUM(a) OVER (ORDER BY b RANGE BETWEEN {digit} PRECEDING AND CURRENT ROW) FROM t",
+    ],
+)
+def test_digits_beyond_ascii_are_no_number(sql: str, digit: str) -> None:
+    with pytest.raises(InvalidInputError):
+        bind_stages(parse_statement(sql.format(digit=digit)), {"t": SCHEMA})
+
+
 @pytest.mark.parametrize(
     "sql",
     [

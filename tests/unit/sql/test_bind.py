@@ -330,6 +330,8 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
         ("SELECT delay FROM flights WHERE carrier LIKE 'a!' ESCAPE '!'", SqlValidationError),
         ("SELECT delay FROM flights LIMIT 99999999999", SqlValidationError),
         ("SELECT nope.delay FROM flights", UnknownColumnError),
+        ("SELECT DISTINCTCOUNTRAWHLLPLUS(delay, CAST(NULL AS INT)) FROM flights", SqlValidationError),
+        ("SELECT LISTAGG(carrier, CAST(NULL AS STRING)) FROM flights", SqlValidationError),
     ],
 )
 def test_what_makes_no_sense_is_refused(sql: str, error: type[Exception]) -> None:

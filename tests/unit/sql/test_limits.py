@@ -153,6 +153,15 @@ def test_more_grouping_sets_than_the_limit_are_refused(keys: str) -> None:
             bind_stages(parse_statement(f"SELECT 1 FROM t GROUP BY {keys.format('a,' * count + 'b')}"), {"t": SCHEMA})
 
 
+def test_rows_that_a_query_begins_with_are_read_once() -> None:
+    """They would be read twice at each level, and counted twice against the limit."""
+    rows = ",".join(f"({number})" for number in range(limits.MAX_ITEMS - 100))
+    query = f"SELECT * FROM (VALUES {rows} ORDER BY 1 LIMIT 1) AS v (x)"
+    for _ in range(11):
+        query = f"SELECT x FROM (VALUES ({query}) LIMIT 1) AS v (x)"
+    assert parse_statement(query).has_stages
+
+
 def nested(form: str, levels: int) -> str:
     made = "a"
     for _ in range(levels):

@@ -13,6 +13,7 @@ from merlot.sql.budget import Budget, PlanningCancelledError
 from merlot.sql.parse import parse_statement
 from merlot.tree.errors import SqlValidationError
 from merlot.tree.relations import Statement
+from merlot.tree.tree_json import from_json, to_json
 from merlot.values.types import TypeName
 
 SCHEMAS = {
@@ -146,6 +147,15 @@ def test_planning_of_stages_ends_when_nobody_waits() -> None:
         cut(statement, given_up)
     with pytest.raises(PlanningCancelledError):
         engine_query(cut(statement).statement, given_up)
+
+
+@pytest.mark.parametrize("levels", [2, 6])
+def test_expressions_that_are_too_deep_together_stay_in_subqueries(levels: int) -> None:
+    source = "t"
+    for number in range(levels):
+        source = f"(SELECT n{' + 1' * 80} AS n FROM {source}) AS v{number}"
+    for leaf in made(f"SELECT n FROM {source} WHERE n > 5 ORDER BY n").leaves.values():
+        assert from_json(to_json(leaf.query)) == leaf.query
 
 
 def test_a_table_that_no_row_is_asked_of_is_asked_nothing() -> None:

@@ -16,6 +16,9 @@ from merlot.tree.types import BOOLEAN
 
 MAX_NODES = 1_000
 """Most nodes of all expressions that a rule makes at once: `a + a` of `a + a` of … doubles with each subquery."""
+MAX_LEVELS = 100
+"""Most levels of an expression in which a rule replaces a column by a call: as many as a text may have. Servers take
+some more, for the conversions that binding adds."""
 _BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
 """Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
@@ -34,20 +37,26 @@ class Replacing:
         self._keys = frozenset(keys)
         self._are_columns = all(isinstance(expr, Column) for expr in columns.values())
         self._sizes = {name: size_of(expr) for name, expr in columns.items()}
+        self._depths = {name: _depth_of(expr) for name, expr in columns.items()}
         self._num_nodes = 0
+        self._level = 0
+        """Calls around the expression that is being replaced."""
 
     def __call__(self, expr: Expr) -> Expr:
         """Return the expression with its columns replaced."""
         if isinstance(expr, Column):
             self._num_nodes += self._sizes.get(expr.name, 1) - 1
-            if self._num_nodes > MAX_NODES:
+            depth = self._depths.get(expr.name, 0)
+            if self._num_nodes > MAX_NODES or (depth and self._level + depth > MAX_LEVELS):
                 raise UnsoundError
             return self._columns.get(expr.name, expr)
         if isinstance(expr, Literal):
             return expr
+        self._level += 1
         args = tuple(map(self, expr.args))
         condition = expr.filter if isinstance(expr, Aggregate) else None
         replaced = None if condition is None else self(condition)
+        self._level -= 1
         if all(a is b for a, b in zip(args, expr.args, strict=True)) and replaced is condition:
             return expr
         if isinstance(expr, Aggregate):
@@ -65,6 +74,13 @@ def size_of(expr: Expr) -> int:
     if isinstance(expr, Call | Aggregate):
         return 1 + sum(map(size_of, expr.args))
     return 1
+
+
+def _depth_of(expr: Expr) -> int:
+    """Count the levels of calls of an expression."""
+    if isinstance(expr, Call | Aggregate):
+        return 1 + max(map(_depth_of, expr.args), default=0)
+    return 0
 
 
 def is_strict(expr: Expr) -> bool:

@@ -298,6 +298,15 @@ def test_select_without_from_is_constants() -> None:
         bind(parse("SELECT a"), None)
 
 
+def test_the_nearest_name_is_suggested_for_an_unknown_one_of_usual_length() -> None:
+    with pytest.raises(UnknownColumnError, match="name=delai.*; did you mean delay\\?$"):
+        bound("SELECT delai FROM flights")
+    long = "a" * 100
+    with pytest.raises(UnknownColumnError) as caught:
+        bound(f"SELECT delay AS {long}1 FROM flights WHERE {long}2 = 1")
+    assert "did you mean" not in str(caught.value)
+
+
 def test_column_is_found_by_exact_name_first_then_by_the_only_one_that_differs_in_case() -> None:
     assert show(bound("SELECT Mixed FROM flights").select[0].expr) == "Mixed"
     assert show(bound("SELECT mIXED FROM flights").select[0].expr) == "mIXED"

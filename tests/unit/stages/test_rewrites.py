@@ -142,7 +142,8 @@ def test_a_chain_of_decimals_is_written_once() -> None:
 def test_planning_of_stages_ends_when_nobody_waits() -> None:
     given_up = Budget()
     given_up.withdraw()
-    statement = bound(f"SELECT {', '.join(f'a.n + {number}' for number in range(40))} FROM t AS a JOIN t AS b USING (k)")
+    outputs = ", ".join(f"a.n + {number}" for number in range(40))
+    statement = bound(f"SELECT {outputs} FROM t AS a JOIN t AS b USING (k)")
     with pytest.raises(PlanningCancelledError):
         cut(statement, given_up)
     with pytest.raises(PlanningCancelledError):

@@ -230,7 +230,7 @@ class _Expressions:
             return _literal(expr)
         if isinstance(expr, Column) and expr.name not in self._slots:
             return expr.name
-        key = expr.name if isinstance(expr, Column) else id(expr)
+        key: int | str = expr.name if isinstance(expr, Column) else id(expr)
         if key not in self._written:
             self._written[key] = expr, self._text(expr)
         return self._writer.counted(self._written[key][1])

@@ -71,11 +71,11 @@ def bind_stages(
     statement = bind_statement(parsed, context, options)
     null_handling = any(table.spec.null_handling for table in tables.values())
     nulls = with_nulls(dict(statement.options), null_handling=null_handling)
-    staged = cut(replace(statement, options=merge_options(nulls, ())))
+    staged = cut(replace(statement, options=merge_options(nulls, ())), budget)
     return BoundStages(
         statement=staged.statement,
         leaves=staged.leaves,
-        engine=engine_query(staged.statement),
+        engine=engine_query(staged.statement, budget),
         tables=tables,
         rewrites=staged.rewrites,
         direct=staged.direct,

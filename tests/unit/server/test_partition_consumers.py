@@ -154,6 +154,8 @@ class ReplicaOnTest:
         self.held_elsewhere: frozenset[str] | None = frozenset()
         """Keys that other servers report; None if the reports were not read yet."""
         self.loaded: set[str] = set()
+        self.moved: set[str] = set()
+        """Keys of segments that other servers have loaded in place of this one."""
         self._cluster = cluster
         self.files = LocalSegmentFiles(folder / name)
         self.listener = ListenerOnTest()
@@ -173,10 +175,11 @@ class ReplicaOnTest:
             listener_of=lambda _number, _records: self.listener,
             is_loaded=lambda key: key in self.loaded,
             is_to_hold=lambda _: True,
+            is_elsewhere=lambda key: key in self.moved,
             on_change=lambda: None,
             on_made=lambda: None,
-            reported_as_of=lambda: -math.inf,
-            grace_s=1e9,
+            reported_as_of=lambda: cluster.reported_as_of,
+            grace_s=cluster.grace_s,
             tuning=StreamTuning(retry_s=cluster.retry_s, catch_up_s=CATCH_UP_S),
         )
         self.consumer = PartitionConsumer(0, deps)
@@ -227,6 +230,8 @@ class ClusterOnTest:
         self.flush_rows = 1_000_000
         self.revision = 0
         self.retry_s = StreamTuning().retry_s
+        self.reported_as_of = -math.inf
+        self.grace_s = 1e9
         self.replicas: dict[InstanceId, ReplicaOnTest] = {}
         begin(self.store, 0)
 
@@ -381,6 +386,20 @@ def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: Cluste
     cluster.reaches(lambda: all(one.rows_of(name) == 10 for one in replicas))
     for one in replicas:
         assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
+
+
+def test_rows_and_file_of_a_segment_that_another_server_loads_do_not_stay(cluster: ClusterOnTest) -> None:
+    cluster.reported_as_of, cluster.grace_s, cluster.flush_rows = math.inf, 0.0, 30
+    cluster.produce(40)
+    one = cluster.start(A)
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30, load=False)
+    cluster.reaches(lambda: one.consumer.log.parts[-1].sequence == 1, load=False)
+    sealed, file = cluster.view.stream_segments[0], one.files.path_of(TABLE, cluster.view.stream_segments[0].key_text)
+    assert one.rows_of(sealed.name) == 40
+    assert file.exists()
+    one.moved.add(sealed.key_text)
+    cluster.reaches(lambda: [part.sequence for part in one.consumer.log.parts] == [1], load=False)
+    cluster.reaches(lambda: not file.exists(), load=False)
 
 
 def test_a_listener_hears_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:

@@ -54,7 +54,7 @@ from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.partition_check import misplaced
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
-from merlot.server.realtime.partition_log import CONSUMING_SUFFIX
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, LogPart
 from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller
 from merlot.server.realtime.problems import problem_of
 from merlot.server.realtime.progress import Rates
@@ -283,7 +283,9 @@ class TableStream:
 
     def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str] | None:
         """Return the keys that other servers report; None if that does not matter at the moment."""
-        if not self._leaving and all(consumer.is_ready for consumer in list(self._consumers.values())):
+        consumers = list(self._consumers.values())
+        is_waiting = any(self._is_moved(part) for consumer in consumers for part in consumer.log.parts)
+        if not self._leaving and not is_waiting and all(consumer.is_ready for consumer in consumers):
             return None
         reports = ReportReader(self._deps.metastore, self._deps.table).read()
         others = set(live) - {self._deps.instance}
@@ -422,6 +424,7 @@ class TableStream:
             listener_of=self._listener_of,
             is_loaded=deps.is_loaded,
             is_to_hold=self._is_to_hold,
+            is_elsewhere=self._is_elsewhere,
             on_change=deps.on_change,
             on_made=deps.on_made,
             reported_as_of=deps.reported_as_of,
@@ -477,6 +480,17 @@ class TableStream:
 
     def _is_to_hold(self, segment: str) -> bool:
         return self._view is not None and self._deps.instance in self._view.servers_of(segment)
+
+    def _is_elsewhere(self, key: str) -> bool:
+        name = key.rpartition("@")[0]
+        if self._view is None or self._is_to_hold(name):
+            return False
+        record = self._view.segment(name)
+        return record is None or record.key_text in self._held_elsewhere
+
+    def _is_moved(self, part: LogPart) -> bool:
+        """Return True if the part's segment was given to other servers before its file was loaded here."""
+        return bool(part.key) and part.loaded_at is None and not self._is_to_hold(part.name)
 
     def _store(self) -> DeepStore:
         assert self._spec is not None

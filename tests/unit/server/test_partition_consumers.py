@@ -19,6 +19,7 @@ import pytest
 from tests.unit.cluster.stream_table import PINNED, SERVERS, TABLE, begin, make_store
 
 from merlot.clock import SystemClock
+from merlot.cluster import paths
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import chains, lost_ranges, open_segments
 from merlot.cluster.consuming.positions import read_positions
@@ -386,6 +387,30 @@ def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: Cluste
     cluster.reaches(lambda: all(one.rows_of(name) == 10 for one in replicas))
     for one in replicas:
         assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
+
+
+def test_a_position_that_a_cleaner_has_deleted_at_once_is_published_again(
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children, deleted = cluster.store.children, []
+
+    def cleaned(path: str) -> list[str]:
+        names = children(path)
+        is_step = threading.current_thread() is not threading.main_thread()
+        if is_step and path == paths.positions(TABLE) and names and not deleted:
+            deleted.extend(names)
+            for name in names:
+                cluster.store.delete(paths.child(path, name))
+        return children(path)
+
+    monkeypatch.setattr(cluster.store, "children", cleaned)
+    cluster.retry_s = 0.05
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 50)
+    cluster.ask(AskedEnd.FORCE)
+    cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open)
+    assert deleted
 
 
 def test_rows_and_file_of_a_segment_that_another_server_loads_do_not_stay(cluster: ClusterOnTest) -> None:

@@ -363,8 +363,11 @@ class ServerRole:
                 self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
-        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up."""
+        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up. A
+        manager whose task has ended is that of a table which was deleted, and perhaps applied again."""
         assert self._deps is not None
+        for name in [name for name, task in self._tasks.items() if _has_ended(task) and name in names]:
+            await self._drop_table(name)
         new = [TableDataManager(name, self._deps) for name in names if name not in self._managers]
         await asyncio.gather(*(self._open_table(manager) for manager in new))
         for name in [name for name in self._managers if name not in names]:
@@ -380,7 +383,8 @@ class ServerRole:
             # this one goes on trying.
             _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
         self._managers[manager.table] = manager
-        self._tasks[manager.table] = asyncio.create_task(manager.run())
+        task = self._tasks[manager.table] = asyncio.create_task(manager.run())
+        task.add_done_callback(lambda _: self._tables_changed.call())
 
     async def _drop_table(self, name: TableName) -> None:
         manager, task = self._managers.pop(name), self._tasks.pop(name)
@@ -411,3 +415,7 @@ class ServerRole:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)
+
+
+def _has_ended(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

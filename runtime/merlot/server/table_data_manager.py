@@ -546,10 +546,12 @@ class TableDataManager:
         return {key for instance in live if instance in reports for key in reports[instance].loaded}
 
     def _read(self) -> ServedTableState:
-        record = get_table(self._deps.metastore, self.table)
-        previous = None if self._state is None else self._state.view
-        view = load(self._deps.metastore, self.table, previous)
-        before = self._state
+        """Read the table. Raise NotFoundError also if it was deleted and applied again: the new table has a manager of
+        its own."""
+        record, before = get_table(self._deps.metastore, self.table), self._state
+        if before is not None and before.version[0] != record.created_ms:
+            raise NotFoundError(f"table was deleted and applied again table={self.table}")
+        view = load(self._deps.metastore, self.table, None if before is None else before.view)
         is_same = before is not None and before.version == record.version
         spec = before.spec if before is not None and is_same else spec_of(record).spec
         upserting = Upserting()

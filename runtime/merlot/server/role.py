@@ -358,9 +358,12 @@ class ServerRole:
             await self._tables_changed.wait()
             try:
                 await self._follow_tables(await self._in_io(lambda: table_names(self._metastore)))
+                continue
             except MerlotError as error:
                 _LOG.warning("tables not read, kept as they are cause=%s", error)
-                self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
+            except Exception:  # noqa: BLE001 - the outermost loop
+                _LOG.exception("tables not followed instance=%s", self.instance)
+            self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
         """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up. A
@@ -390,7 +393,10 @@ class ServerRole:
         manager, task = self._managers.pop(name), self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await manager.forget()
+        try:
+            await manager.forget()
+        except MerlotError as error:
+            _LOG.warning("files of a dropped table stay until the next start table=%s cause=%s", name, error)
         _LOG.info("table dropped table=%s", name)
 
     def _sweep_unknown_tables(self) -> None:

@@ -488,6 +488,8 @@ class TableDataManager:
             read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
             await self._in_io(lambda: self._remove(keys, read, sidecars))
             _LOG.info("segments dropped table=%s num_segments=%d", self.table, len(keys))
+        except MerlotError as error:
+            _LOG.warning("files of dropped segments stay until the next start table=%s cause=%s", self.table, error)
         finally:
             self._leaving.difference_update(keys)
             self._tasks.pop(name, None)

@@ -15,6 +15,7 @@ from merlot.cluster.segments.transaction import Assign, mutate
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.role import ServerConfig, ServerRole
+from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 
@@ -52,6 +53,11 @@ class SlowStore(DeepStore):
 
 def assign_all(metastore: SqliteMetastore, table: TableName = ORDERS) -> None:
     mutate(metastore, table, lambda view: [Assign(dict.fromkeys(view.segments, (ME,)))])
+
+
+def others_manifest() -> Table:
+    manifest = orders_manifest()
+    return manifest.model_copy(update={"metadata": manifest.metadata.model_copy(update={"name": "others"})})
 
 
 @asynccontextmanager
@@ -129,10 +135,10 @@ async def test_a_table_that_comes_later_takes_no_readiness_away(store: SqliteMet
 async def test_a_table_that_is_applied_again_while_the_server_drops_another_is_served(
     store: SqliteMetastore, tmp_path: Path
 ) -> None:
-    deep_store, manifest = DeepStore(str(tmp_path / "deep")), orders_manifest()
+    deep_store = DeepStore(str(tmp_path / "deep"))
     publish_orders(store, deep_store, [0])
     assign_all(store)
-    put_table(store, manifest.model_copy(update={"metadata": manifest.metadata.model_copy(update={"name": "others"})}))
+    put_table(store, others_manifest())
     publish(store, OTHERS, upload_orders(deep_store, [5]))
     assign_all(store, OTHERS)
     SlowStore.withhold(segment_name(5))
@@ -146,3 +152,17 @@ async def test_a_table_that_is_applied_again_while_the_server_drops_another_is_s
         SlowStore.withhold()
         await until(lambda: [record.key_text in manager.segments for manager in server.managers] == [True])
         await until(lambda: is_loaded(store, 1))
+
+
+async def test_a_table_is_served_after_one_whose_files_cannot_be_deleted(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    publish_orders(store, DeepStore(str(tmp_path / "deep")), [0])
+    assign_all(store)
+    async with running(store, tmp_path) as server:
+        await until(lambda: is_loaded(store, 1))
+        (tmp_path / "server" / "segments" / ORDERS / "no file").mkdir()
+        delete_table(store, ORDERS)
+        await until(lambda: not server.managers)
+        put_table(store, others_manifest())
+        await until(lambda: [manager.table for manager in server.managers] == [OTHERS])

@@ -12,7 +12,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from pathlib import Path
 
@@ -153,7 +153,7 @@ class LocalSegmentFiles:
         except OSError as error:
             raise UnavailableError(f"cannot keep segment file path={path} reason={error.strerror}") from error
 
-    def remove(self, table: TableName, keys: Iterable[str]) -> None:
+    def remove(self, table: TableName, keys: Collection[str]) -> None:
         """Delete files; readers that have a file open can still read it. Raises UnavailableError."""
         for key in keys:
             delete_file(self.path_of(table, key))

@@ -133,8 +133,9 @@ class OpenSegments:
         )
         self._change(releasing.of(before, self._sequence))
         dropped = before.parts[: len(before.parts) - len(self.log.parts)]
-        unread = [part.key for part in dropped if part.rows is not None and part.key]
-        deps.files.remove(deps.table, filter(deps.is_elsewhere, unread))
+        moved = [part.key for part in dropped if part.rows is not None and part.key and deps.is_elsewhere(part.key)]
+        if moved:
+            deps.files.remove(deps.table, moved)
         if any(part.loaded_at is not None and part.reported_at is None for part in self.log.parts):
             deps.on_change()  # the report may be from before
 

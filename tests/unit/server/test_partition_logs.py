@@ -166,3 +166,6 @@ def test_the_largest_segment_ends_when_memory_is_used_up() -> None:
     assert (budget.must_end("large"), budget.must_end("small"), budget.is_full) == (False, True, True)
     budget.tell("large", 0, 0)
     assert (budget.taken_bytes, budget.is_full) == (40, False)
+    budget.tell("large", 0, 0)
+    budget.tell("small", 30, 0)
+    assert budget.taken_bytes == 30

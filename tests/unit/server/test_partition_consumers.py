@@ -498,6 +498,22 @@ def test_a_partition_that_is_let_go_is_asked_for_no_more_but_answers_until_it_is
     cluster.reaches(lambda: one.consumer.names != [])
 
 
+def test_a_paused_partition_that_is_let_go_before_it_has_begun_leaves(cluster: ClusterOnTest) -> None:
+    cluster.produce(5)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 5)
+    cluster.ask(AskedEnd.PAUSE)
+    cluster.reaches(lambda: open_segments(cluster.view)[0].status == ConsumingStatus.PAUSED)
+    late = cluster.start(B)
+    late.consumer.let_go(is_gone=True)
+    cluster.reaches(lambda: late.consumer.has_left)
+    late.consumer.let_go(is_gone=False)
+    cluster.reaches(lambda: not late.consumer.has_left)
+    mutate(cluster.store, TABLE, lambda view: transactions.resume(view, 0))
+    cluster.produce(10)
+    cluster.reaches(lambda: late.consumer.next_offset == 10)
+
+
 def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of(cluster: ClusterOnTest) -> None:
     cluster.produce(50)
     one = cluster.start(A)

@@ -572,6 +572,31 @@ def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_r
     assert visible(masked) == kept
 
 
+def test_a_partition_that_has_not_begun_follows_a_rewritten_segment_and_knows_settled_docs() -> None:
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    chain.commit(40)
+    replica.follow(chain.records[0], carries=True)
+    paused = UpsertListener(replica.listener._deps, lambda: chain.records)
+    assert paused.may_begin()
+    assert paused.files.settled.num_docs == {chain.records[0].key_text: 40}
+    kept = sorted(chain.newest(40))
+    growing = ConsumingSegment(REQUEST, 0)
+    growing.append(chain.table(0, 40).take(kept), np.array(kept), 40)
+    update = {"crc": 6, "total_docs": len(kept), "custom_map": {COMPACTED: "1"}}
+    rewritten = chain.records[0].model_copy(update=update)
+    chain.records = {**chain.records, 0: rewritten}
+    chain.sealed[rewritten.key_text] = growing.snapshot()
+    replica.loaded.add(rewritten.key_text)
+    assert paused.may_begin()
+    assert paused.view is not None
+    masked = paused.view.masked(0, chain.sealed[rewritten.key_text])
+    assert masked is not None
+    assert visible(masked) == kept
+
+
 def test_keys_of_a_segment_that_is_deleted_go_with_its_file() -> None:
     chain = Chain(random.Random(3))
     replica = Replica(chain)

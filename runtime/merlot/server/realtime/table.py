@@ -32,6 +32,7 @@ from merlot.cluster.consuming.progress import (
     ProgressRecord,
     StreamProblem,
     UpsertProgress,
+    remove_progress,
     write_progress,
 )
 from merlot.cluster.consuming.transactions import COMPACTED
@@ -57,7 +58,7 @@ from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
 from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, LogPart
 from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller
 from merlot.server.realtime.problems import problem_of
-from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.progress import Rates, remove_gauges
 from merlot.server.realtime.read_view import ConsumedPartition, StreamReadView
 from merlot.server.realtime.rewritten import Records, files_to_keep
 from merlot.server.realtime.row_listener import PlainListener, RowListener
@@ -152,6 +153,8 @@ class TableStream:
         self._streams = StreamClients(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
+        self._may_have_progress = True
+        """True unless this server's progress record is known to be gone."""
         self._partition_deps = self._make_partition_deps()
 
     def follow(self, spec: TableSpec, view: TableView) -> None:
@@ -239,9 +242,11 @@ class TableStream:
 
     async def stop(self) -> None:
         """End all threads; nothing is queried any more."""
+        self._may_have_progress = False  # the record stays true
         consumers, self._consumers = list(self._consumers.values()), {}
         for consumer in consumers:
             consumer.stop()
+            remove_gauges(self._deps.table, consumer.partition)
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._streams.close)
@@ -276,6 +281,7 @@ class TableStream:
         for held in (self._consumers, self._leaving, self._sources, self._listeners):
             held.pop(number, None)
         consumer.stop()
+        remove_gauges(self._deps.table, number)
         await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._snapshot_folder(number).clear)
         if self._spec is not None and self._view is not None:
@@ -343,7 +349,11 @@ class TableStream:
     def _measure(self, declared: StreamIngestion) -> None:
         """Report lag and rates, to metrics and to the metastore."""
         if not self._consumers:
+            if self._may_have_progress:
+                remove_progress(self._deps.metastore, self._deps.table, self._deps.instance)
+            self._may_have_progress = False
             return
+        self._may_have_progress = True
         now_ms = self._deps.clock.now_ms()
         partitions = tuple(
             self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())

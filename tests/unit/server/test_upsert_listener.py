@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -478,6 +479,30 @@ def test_a_partition_waits_for_its_sealed_segments() -> None:
     replica.loaded.add(key)
     assert waiting.may_begin()
     assert waiting.waits_for == ""
+
+
+def test_a_partition_that_is_stopped_while_its_sealed_segments_are_read_reads_no_more_of_them() -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    for end in (20, 40):
+        old = chain.open
+        chain.commit(end)
+        replica.follow(chain.records[old.sequence], carries=True)
+    lent: list[str] = []
+
+    @contextmanager
+    def lend(key: str) -> Iterator[Segment | None]:
+        lent.append(key)
+        stopped.stop()
+        yield chain.sealed[key]
+
+    stopped = UpsertListener(replace(replica.deps(), borrow=lend), lambda: chain.records)
+    with pytest.raises(UnavailableError, match="stopped"):
+        stopped.may_begin()
+    assert lent == [chain.records[0].key_text]
+    assert stopped.view is None
 
 
 def test_a_broker_that_has_not_heard_of_what_is_consumed_is_answered_for_that_too() -> None:

@@ -85,6 +85,7 @@ class PartitionConsumer:
     def stop(self) -> None:
         """Stop reading; what the consumer has can be queried until `join`."""
         self._is_stopping.set()
+        self._listener.stop()
 
     def join(self) -> None:
         """Wait until the thread has ended, and release what it held."""

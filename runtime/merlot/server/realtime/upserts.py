@@ -149,6 +149,10 @@ class UpsertListener:
             self._rows.log = before  # readers are still given this log
             raise
 
+    def stop(self) -> None:
+        """Give up the reading of sealed segments."""
+        self._sealed.is_stopping = True
+
     def close(self) -> None:
         """Release everything."""
         if self._deps.snapshots is not None and self._rows.index is not None:

@@ -62,6 +62,8 @@ SEAL_THREADS = 1
 """Threads that make segments of streams; rows come in meanwhile."""
 STREAM_WRITE_THREADS = 4
 """Partitions that write to the metastore at a time; writes of one table queue anyway."""
+LOOK_THREADS = 4
+"""Streams that are asked for their state at a time."""
 SNAPSHOT_THREADS = 1
 """Partitions of upsert tables whose checkpoint is written at a time."""
 UPSERT_THREADS = 1
@@ -134,6 +136,7 @@ class ServerRole:
         self._upserts = ThreadPoolExecutor(UPSERT_THREADS, thread_name_prefix="server-upsert")
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
+        self._looks = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="server-look")
         self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
         self._managers: dict[TableName, TableDataManager] = {}
@@ -278,6 +281,7 @@ class ServerRole:
         self._seals.shutdown(wait=True, cancel_futures=True)
         self._snapshots.shutdown(wait=True, cancel_futures=True)
         self._stream_writes.shutdown(wait=True, cancel_futures=True)
+        self._looks.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
 
     async def _start_http(self, bind_host: str) -> None:
@@ -311,6 +315,7 @@ class ServerRole:
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,
+                looks=self._looks,
                 snapshots=self._snapshots,
                 turns=DecodeSlots(DECODE_THREADS),
                 memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),

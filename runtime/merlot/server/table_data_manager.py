@@ -352,7 +352,6 @@ class TableDataManager:
             table=self.table,
             instance=deps.instance,
             files=deps.files,
-            io=deps.io,
             clock=deps.clock,
             store_of=deps.store_of,
             grace_s=deps.grace_s,

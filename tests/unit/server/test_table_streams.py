@@ -1,12 +1,14 @@
 """What a server says of the stream of a table, as partitions come and go."""
 
 import asyncio
+import importlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.plugins import installed
 from tests.unit.cluster.stream_table import SERVERS, TABLE, begin
 
 from merlot import telemetry
@@ -28,6 +30,26 @@ from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 
 ME, OTHER = SERVERS
+SILENT = """
+from merlot.errors import UnavailableError
+
+
+class SilentStream:
+    asked = []
+
+    def __init__(self, settings):
+        pass
+
+    def identity(self):
+        return ""
+
+    def offsets(self, partition):
+        self.asked.append(partition)
+        raise UnavailableError("no answer")
+
+    def close(self):
+        pass
+"""
 MANIFEST = load_tables("""
 apiVersion: merlot.dev/v1alpha1
 kind: Table
@@ -45,7 +67,7 @@ def nothing_lent(_key: str) -> Iterator[Segment | None]:
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(5) as pool:
         yield pool
 
 
@@ -58,7 +80,6 @@ def stream_of(store: SqliteMetastore, folder: Path, pool: ThreadPoolExecutor) ->
         table=TABLE,
         instance=ME,
         files=LocalSegmentFiles(folder / "server"),
-        io=pool,
         clock=SystemClock(),
         store_of=store_of,
         grace_s=60.0,
@@ -71,6 +92,7 @@ def stream_of(store: SqliteMetastore, folder: Path, pool: ThreadPoolExecutor) ->
     threads = StreamThreads(
         seals=pool,
         writes=pool,
+        looks=pool,
         snapshots=pool,
         turns=DecodeSlots(2),
         memory=MemoryBudget(1 << 30),
@@ -107,6 +129,32 @@ async def test_a_server_that_consumes_nothing_any_more_tells_no_progress(
     assert lag() is None
     running.cancel()
     await stream.stop()
+
+
+async def test_a_stream_that_does_not_answer_is_asked_once_in_a_while(
+    store: SqliteMetastore, tmp_path: Path, pool: ThreadPoolExecutor
+) -> None:
+    entry_points = {"merlot.streams": {"silent.stream": "silent:SilentStream"}}
+    with installed(tmp_path / "plugin", {"silent": SILENT}, entry_points):
+        declared = MANIFEST.spec.ingestion.stream
+        assert declared is not None
+        ingestion = {"stream": declared.model_copy(update={"type": "silent.stream"})}
+        spec = MANIFEST.spec.model_copy(update={"ingestion": MANIFEST.spec.ingestion.model_copy(update=ingestion)})
+        put_table(store, MANIFEST)
+        begin(store, 0, 0, 0, paused=True)
+        give_to(store, ME)
+        stream = stream_of(store, tmp_path, pool)
+        stream.follow(spec, load(store, TABLE))
+        running = asyncio.create_task(stream.run())
+        await until(lambda: ME in read_progress(store, TABLE))
+        asked = importlib.import_module("silent").SilentStream.asked
+        assert asked == [0]
+        first = read_progress(store, TABLE)[ME]
+        assert [partition.latest for partition in first.partitions] == [None, None, None]
+        await until(lambda: read_progress(store, TABLE)[ME].at_ms > first.at_ms)
+        assert asked == [0]
+        running.cancel()
+        await stream.stop()
 
 
 async def test_progress_that_a_former_process_has_left_is_deleted_if_its_partitions_were_moved(

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.tasks.compactions import compaction_config, compactions_of, is_reported, report_valid_docs
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
@@ -76,12 +76,12 @@ from merlot.upsert.rules import Rules
 
 _LOG = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 LOOK_S: Final = 1.0
 """Seconds between two checks of the stream and of its consumers."""
 LINGER_S: Final = 1.0
 """Seconds for which a partition that has left the report is still served."""
+ASK_AGAIN_S: Final = 10.0
+"""Seconds after which a stream that did not answer is asked again how far its partitions go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,8 @@ class StreamThreads:
     """Executor that makes and uploads files."""
     writes: Executor
     """Executor that writes to the metastore, which may be slow."""
+    looks: Executor
+    """Executor that asks streams for their state, which may not answer for seconds."""
     snapshots: Executor
     """Executor that writes and uploads checkpoints of upsert tables."""
     turns: DecodeSlots
@@ -116,7 +118,6 @@ class TableStreamDeps:
     table: TableName
     instance: InstanceId
     files: LocalSegmentFiles
-    io: Executor
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
@@ -153,6 +154,8 @@ class TableStream:
         self._streams = StreamClients(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
+        self._next_ask = 0.0
+        """Time before which the stream is not asked, since it did not answer."""
         self._may_have_progress = True
         """True unless this server's progress record is known to be gone."""
         self._partition_deps = self._make_partition_deps()
@@ -228,7 +231,8 @@ class TableStream:
         while True:
             try:
                 if self._spec is not None and self._spec.ingestion.stream is not None:
-                    await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
+                    look = partial(self._look, self._spec, self._spec.ingestion.stream)
+                    await self._loop.run_in_executor(self._threads.looks, look)
                     await self._hand_over_partitions()
             except MerlotError as error:
                 _LOG.warning("stream not looked at table=%s cause=%s", self._deps.table, error)
@@ -411,8 +415,13 @@ class TableStream:
         return self._threads.keys.tell(self._deps.table, sum(upsert.memory_bytes for upsert in upserts.values()))
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
+        if self._deps.clock.monotonic() < self._next_ask:
+            return None
         try:
             return self._streams.of(declared).offsets(number).latest
+        except UnavailableError:
+            self._next_ask = self._deps.clock.monotonic() + ASK_AGAIN_S
+            return None
         except MerlotError:
             return None  # the partition's own thread reports why
 
@@ -540,9 +549,6 @@ class TableStream:
             open_poller=open_poller,
             after_gap=partial(after_gap, current.on_offset_out_of_range),
         )
-
-    async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._deps.io, work)
 
 
 def _upsert_progress(listener: UpsertListener | None) -> UpsertProgress | None:

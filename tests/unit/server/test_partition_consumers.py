@@ -175,7 +175,7 @@ class ReplicaOnTest:
             revision=lambda: cluster.revision,
             listener_of=lambda _number, _records: self.listener,
             is_loaded=lambda key: key in self.loaded,
-            is_to_hold=lambda _: True,
+            is_to_hold=lambda name: not any(key.startswith(f"{name}@") for key in self.moved),
             is_elsewhere=lambda key: key in self.moved,
             on_change=lambda: None,
             on_made=lambda: None,

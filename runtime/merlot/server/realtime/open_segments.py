@@ -133,7 +133,7 @@ class OpenSegments:
         )
         self._change(releasing.of(before, self._sequence))
         dropped = before.parts[: len(before.parts) - len(self.log.parts)]
-        moved = [part.key for part in dropped if part.rows is not None and part.key and deps.is_elsewhere(part.key)]
+        moved = [part.key for part in dropped if part.rows is not None and part.key and not deps.is_to_hold(part.name)]
         if moved:
             deps.files.remove(deps.table, moved)
         if any(part.loaded_at is not None and part.reported_at is None for part in self.log.parts):

@@ -116,7 +116,7 @@ async def test_a_server_that_consumes_nothing_any_more_tells_no_progress(
     store: SqliteMetastore, tmp_path: Path, pool: ThreadPoolExecutor
 ) -> None:
     put_table(store, MANIFEST)
-    begin(store, 0, paused=True)
+    begin(store, 0, 0, paused=True)
     give_to(store, ME)
     stream = stream_of(store, tmp_path, pool)
     stream.follow(MANIFEST.spec, load(store, TABLE))

@@ -272,22 +272,23 @@ class TableStream:
             if not last or last[0] + CONSUMING_SUFFIX in self._held_elsewhere:
                 consumer.let_go(is_gone=True)
                 self._leaving.pop(number, None)
-        for number, consumer in list(self._consumers.items()):
-            if consumer.has_left:
-                await self._end(number, consumer)
+        left = {number: consumer for number, consumer in self._consumers.items() if consumer.has_left}
+        if left:
+            await self._end(left)
 
-    async def _end(self, number: int, consumer: PartitionConsumer) -> None:
-        """End a consumer that has left the report, after a while: queries that were sent before are still answered."""
-        _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
+    async def _end(self, left: Mapping[int, PartitionConsumer]) -> None:
+        """End consumers that have left the report, after a while: queries that were sent before are still answered."""
         await asyncio.sleep(LINGER_S)
-        if not consumer.has_left:
-            return
-        for held in (self._consumers, self._leaving, self._sources, self._listeners):
-            held.pop(number, None)
-        consumer.stop()
-        remove_gauges(self._deps.table, number)
-        await asyncio.to_thread(consumer.join)
-        await asyncio.to_thread(self._snapshot_folder(number).clear)
+        left = {number: consumer for number, consumer in left.items() if consumer.has_left}
+        for number, consumer in left.items():
+            _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
+            for held in (self._consumers, self._leaving, self._sources, self._listeners):
+                held.pop(number, None)
+            consumer.stop()
+            remove_gauges(self._deps.table, number)
+        for number, consumer in left.items():
+            await asyncio.to_thread(consumer.join)
+            await asyncio.to_thread(self._snapshot_folder(number).clear)
         if self._spec is not None and self._view is not None:
             self.follow(self._spec, self._view)
 

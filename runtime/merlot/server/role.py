@@ -299,6 +299,7 @@ class ServerRole:
         return start_loading(compiles=self._config.query_port is not None)
 
     def _make_deps(self) -> TableDataDeps:
+        consuming_bytes = self._config.settings.consuming_bytes or memory.total_bytes() // 4
         return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
@@ -317,8 +318,8 @@ class ServerRole:
                 writes=self._stream_writes,
                 looks=self._looks,
                 snapshots=self._snapshots,
-                turns=DecodeSlots(DECODE_THREADS),
-                memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
+                turns=DecodeSlots(DECODE_THREADS, consuming_bytes // 8),
+                memory=MemoryBudget(consuming_bytes),
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),

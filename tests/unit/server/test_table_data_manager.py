@@ -1,5 +1,6 @@
 """A table of a server follows its assignment, through corrupt files, full disks and restarts."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.server import files, table_data_manager
+from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.tuning import FileTuning
 from merlot.testing.patience import until
 
@@ -185,6 +187,25 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     await bench.start_manager()
     await until(lambda: bench.report().errors.keys() == {lying})
     assert bench.report().loaded == {str(records[1].key)}
+
+
+@pytest.mark.parametrize("is_suspect", [False, True], ids=["scrub", "suspects"])
+async def test_a_file_that_cannot_be_opened_keeps_no_other_file_from_being_checked(
+    bench: TableDataBench, *, is_suspect: bool
+) -> None:
+    started, records = await start_with(bench, [0, 1])
+    unreadable, rotten = list(started.segments.keys)
+    bench.path_of(unreadable).unlink()
+    bench.path_of(unreadable).symlink_to(bench.path_of(unreadable))
+    flip_a_byte(bench.path_of(rotten))
+    scrubbing = asyncio.create_task(scrub(lambda: [started], ScrubConfig(bytes_per_s=1 << 40, idle_s=0.01)))
+    if is_suspect:
+        scrubbing.cancel()
+        started.suspect([unreadable, rotten])
+    await until(lambda: bench.quarantine.exists() and len(list(bench.quarantine.iterdir())) == 1)
+    await until(lambda: bench.report().loaded == keys_of(records))
+    assert is_suspect or not scrubbing.done()
+    scrubbing.cancel()
 
 
 @pytest.mark.parametrize("small_bytes", [FileTuning().small_bytes, 0], ids=["read", "copied"])

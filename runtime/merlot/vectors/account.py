@@ -229,7 +229,8 @@ current: Final[Callable[[], Spending]] = _CURRENT.get
 
 @dataclass(slots=True)
 class Working:
-    """Block that works for a query: whatever it holds is given back at the end.
+    """Block that works for a query: whatever it holds is given back at the end. Without a `check` it has that of the
+    block around it.
 
     If memory runs out nevertheless, LimitExceededError is raised."""
 
@@ -241,7 +242,8 @@ class Working:
 
     def __enter__(self) -> Account:
         most = self.total.query_bytes
-        account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, self.check)
+        check = self.check or current().account.check
+        account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, check)
         self._account, self._token = account, _CURRENT.set(Spending(account))
         return account
 

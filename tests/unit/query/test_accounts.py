@@ -53,6 +53,13 @@ def test_no_query_has_more_than_half_of_the_total():
         assert mine.max_bytes == 50 * MB
 
 
+def test_a_block_within_that_of_a_query_stops_when_the_query_does():
+    calls: list[int] = []
+    with Working(total=_total(), check=lambda: calls.append(1)), Working(total=_total()):
+        account.current().expect("rows", MB)
+    assert calls == [1]
+
+
 def test_the_query_that_holds_most_ends_when_all_hold_too_much():
     total = _total(10 * MB)
     with Working(total=total) as other, Working(total=total) as large:

@@ -19,7 +19,7 @@ from merlot.spec.schema import TableSchema
 from merlot.sql.parse import parse
 
 SCHEMA = TableSchema.model_validate(
-    {"name": "t", "fields": [{"name": "s", "type": "STRING"}, {"name": "n", "type": "LONG", "role": "metric"}]}
+    {"fields": [{"name": "s", "type": "STRING"}, {"name": "n", "type": "LONG", "role": "metric"}]}
 )
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from merlot.codes import QueryErrorCode
 from merlot.functions import search
-from merlot.functions.evaluate import evaluate
+from merlot.functions.evaluate import evaluate, verdicts
 from merlot.functions.source import ValueSource
 from merlot.query.accumulators import StateAccumulator
 from merlot.query.aggregation import aggregation
 from merlot.query.workers import Workers
 from merlot.tree.nodes import Aggregate, Call, Column, Literal
-from merlot.tree.types import INT, LONG, STRING
+from merlot.tree.types import BOOLEAN, INT, LONG, STRING
 from merlot.values.types import TypeName
 from merlot.vectors import account
 from merlot.vectors.account import MemoryShortError, Total, Working
@@ -139,6 +139,13 @@ def test_values_on_the_way_are_given_back():
     with Working(5 * MB, total=total), pytest.raises(LimitExceededError, match=r"for REPEAT bytes=9600000 "):
         evaluate(length, rows)
     assert total.held_bytes == 0
+
+
+def test_verdicts_on_the_way_are_given_back():
+    rows = ValueSource(TypeName.LONG, np.arange(100_000))
+    with Working(total=_total()) as mine:
+        hits, _ = verdicts(Call("greater_than", (Column("x", LONG), Literal(5, LONG)), BOOLEAN), rows)
+        assert (hits.sum(), mine.held_bytes) == (99_994, 0)
 
 
 def test_constants_and_values_that_repeat_are_bounded():

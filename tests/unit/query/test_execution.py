@@ -270,3 +270,28 @@ def test_two_zeros_are_equal_in_an_order_as_in_a_comparison(make_table):
     table = make_table(fields, [{"id": number, "x": value} for number, value in enumerate(values)])
     assert table.query("SELECT id FROM t ORDER BY x, id") == [[0], [1], [4], [5], [2], [3]]
     assert table.query("SELECT id FROM t ORDER BY x DESC, id DESC") == [[3], [2], [5], [4], [1], [0]]
+
+
+def test_a_filter_looks_into_values_a_chunk_at_a_time(make_table):
+    number = 140_000
+    docs = pa.array([f'{{"a": "x{doc % 7}", "more": "{"m" * 80}"}}' for doc in range(number)])
+    fields = [{"name": "doc", "type": "JSON"}, {"name": "n", "type": "LONG"}]
+    data = pa.table({"doc": docs, "n": np.arange(number)})
+    table = make_table(fields, data, indexing=IndexingSpec(no_dictionary=("doc", "n")))
+    # The function may make 6 bytes for each byte: 40 MB for a chunk, 90 MB for all rows.
+    limits = ExecutionLimits(work_bytes=60 << 20)
+    table = replace(table, context=replace(table.context, pool=None, limits=limits))
+    is_x3 = "JSON_EXTRACT_SCALAR(doc, '$.a', 'STRING') = 'x3'"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3}") == [[number // 7]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3} OR n = 139996") == [[number // 7 + 1]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n >= 0 AND {is_x3}") == [[number // 7]]
+
+
+def test_an_error_of_a_row_far_into_a_segment_counts_if_nothing_else_decides_the_row(make_table):
+    data = pa.table({"n": np.arange(140_000)})
+    table = make_table([{"name": "n", "type": "LONG"}], data, indexing=IndexingSpec(no_dictionary=("n",)))
+    fails = "mod(7, n - 100000) = 7"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} OR n = 100000") == [[139_986]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} AND n < 100000") == [[99_993]]
+    with pytest.raises(QueryArithmeticError, match="division by zero"):
+        table.query(f"SELECT COUNT(*) FROM t WHERE {fails}")

@@ -104,6 +104,23 @@ def test_errors_of_the_libraries_say_what_lacks():
             raise error
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "offset overflow while concatenating arrays, consider casting input from `string` to `large_string` first.",
+        "Take operation overflowed binary array capacity",
+    ],
+)
+def test_texts_that_are_too_long_for_one_array_are_beyond_a_limit(message):
+    with pytest.raises(LimitExceededError, match=message[:30]), Working(total=_total()):
+        raise pa.ArrowInvalid(message)
+
+
+def test_other_errors_of_arrow_stay_what_they_are():
+    with pytest.raises(pa.ArrowInvalid), Working(total=_total()):
+        raise pa.ArrowInvalid("not a number")
+
+
 def test_helpers_hold_for_the_query_of_their_caller():
     total = _total()
     held: list[int] = []

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
+from merlot.clock import Clock
 from merlot.query.answer.partial import Partial
 from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import walk
@@ -22,6 +23,8 @@ MIN_COLUMNS: Final = 10
 """Fewest columns that a row counts for: a narrow row costs as much as this many values."""
 VALUE_BYTES: Final = 8
 """Bytes of a value of fixed width: partial answers of the event loop may have as many bytes for each of its values."""
+LEAST_REDUCE_S: Final = 1.0
+"""Least time of the last step of a query whose servers took all of its time."""
 _LONG: Final = TEXT | {TypeName.BIG_DECIMAL}
 """Types whose values may be of any length."""
 
@@ -47,6 +50,11 @@ def _computes_texts(finish: Finish) -> bool:
 def _has_texts(call: Call) -> bool:
     types = [call.type, *(arg.type for arg in call.args)]
     return any(type_.base in _LONG or type_.is_array for type_ in types)
+
+
+def last_step(deadline: float, clock: Clock | None = None) -> CancelToken:
+    """Return the signal that ends the last step of a query. `deadline` is in the event loop's time."""
+    return CancelToken.after(max(LEAST_REDUCE_S, deadline - asyncio.get_running_loop().time()), clock)
 
 
 async def in_thread(cancel: CancelToken, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

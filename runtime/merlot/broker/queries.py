@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 from merlot.broker import metrics
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Leaves, QueryCall, summed_stats
-from merlot.broker.offloading import in_thread, is_quick
+from merlot.broker.offloading import in_thread, is_quick, last_step
 from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
@@ -50,8 +50,6 @@ from merlot.vectors import account
 _LOG = logging.getLogger(__name__)
 
 INLINE_CONSTANTS = 100
-LEAST_REDUCE_S = 1.0
-"""Least time of the last step of a query whose servers took all of its time."""
 
 
 class StartingError(UnavailableError):
@@ -244,8 +242,7 @@ class Queries:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
             if plan.rewrites is not None:
                 explained = replace(explained, rows=with_rewrites(explained.rows, plan.rewrites))
-        left_s = max(LEAST_REDUCE_S, ask.deadline - asyncio.get_running_loop().time())
-        cancel = CancelToken.after(left_s, self._clock)
+        cancel = last_step(ask.deadline, self._clock)
         await self._fill_from_gathered(answer, plan, table, asked.gathered, explained, cancel)
         answer.num_segments_pruned_by_broker = asked.selection.num_pruned
         answer.total_docs = asked.total_docs(answer.stats)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from merlot.broker.leaves import Leaves, QueryCall, TableAnswers, summed_stats
-from merlot.broker.offloading import in_thread
+from merlot.broker.offloading import in_thread, last_step
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultColumns
@@ -237,7 +237,7 @@ class _PieceStream:
         if most_rows is not None and any(partial.num_rows > most_rows for partial in gathered.partials):
             return _PieceResult(piece, None, gathered, is_too_large=True)
         num_bytes = sum(partial.data.nbytes for partial in gathered.partials)
-        cancel = CancelToken.after(deadline - asyncio.get_running_loop().time())
+        cancel = last_step(deadline)
         rows = await in_thread(cancel, _reduce, self._tree, gathered, self._asked.table, cancel)
         return _PieceResult(piece, rows, gathered, num_bytes)
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Final
 
 from merlot import memory
 from merlot.broker.leaves import MAX_RUNS, Leaves, QueryCall, TableAnswers, summed_stats
-from merlot.broker.offloading import in_thread
+from merlot.broker.offloading import in_thread, last_step
 from merlot.broker.planning.planner import PlannedQuery, PlannedStages
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings, stage_memory_bytes
@@ -128,7 +128,7 @@ class Stages:
         async def ask(plan: PlannedQuery, filters: Sequence[KeyFilter]) -> LeafAnswers:
             if filters:
                 sources = [await tasks[_key(stages.leaves[key_filter.source])] for key_filter in filters]
-                cancel = CancelToken.after(asking.deadline - asyncio.get_running_loop().time())
+                cancel = last_step(asking.deadline)
                 plan = await in_thread(cancel, _narrowed, plan, filters, sources, cancel)
             return LeafAnswers(plan, await self._leaves.ask(plan, tables[plan.table], asking))
 

@@ -410,13 +410,20 @@ class AnyValueMatch:
 
     def apply(self, scan: FilterScan, mode: int) -> None:
         offsets = self.reader.offsets()[scan.start : scan.stop + 1]
-        flat = self.flat_matches(int(offsets[0]), int(offsets[-1]))
+        flat = self._flat(int(offsets[0]), int(offsets[-1]))
         scan.num_entries += len(flat)
         mask = np.empty(scan.stop - scan.start, np.uint8)
         kernels.any_value(flat, offsets, mask)
         if self.negate:
             mask ^= 1
         kernels.pack_mask(mask, mode, scan.words)
+
+    def _flat(self, first: int, last: int) -> NDArray[np.uint8]:
+        flat = np.empty(last - first, np.uint8)
+        for start in range(first, last, CHUNK_DOCS):
+            stop = min(start + CHUNK_DOCS, last)
+            flat[start - first : stop - first] = self.flat_matches(start, stop)
+        return flat
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None

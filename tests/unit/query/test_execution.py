@@ -309,7 +309,7 @@ def test_a_filter_looks_into_values_a_chunk_at_a_time(make_table):
     is_x3 = "JSON_EXTRACT_SCALAR(doc, '$.a', 'STRING') = 'x3'"
     assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3}") == [[number // 7]]
     assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3} OR n = 139996") == [[number // 7 + 1]]
-    assert table.query(f"SELECT COUNT(*) FROM t WHERE n >= 0 AND {is_x3}") == [[number // 7]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n <> 5 AND {is_x3}") == [[number // 7]]
 
 
 def test_an_error_of_a_row_far_into_a_segment_counts_if_nothing_else_decides_the_row(make_table):

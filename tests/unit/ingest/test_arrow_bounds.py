@@ -66,6 +66,16 @@ VIEWS = pa.Array.from_buffers(
 )
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([10_000, 10_001], pa.int32()), TEXT)
 LISTS = pa.ListViewArray.from_arrays(np.zeros(10_000, np.int32), np.full(10_000, 100_000, np.int32), zeros(800_000))
+HIGH = 1 << 16
+
+
+def views_of_all(values: pa.Array) -> pa.Array:
+    return pa.ListViewArray.from_arrays(np.zeros(HIGH, np.int32), np.full(HIGH, HIGH, np.int32), values)
+
+
+HOSTILE["views that have 2^64 bytes together"] = lambda: stream(
+    pa.table({"a": views_of_all(views_of_all(views_of_all(pa.array(np.zeros(HIGH, np.int8)))))})
+)
 HOSTILE |= {
     name: partial(lambda column: stream(pa.table({"a": column}), "zstd"), column)
     for name, column in {

@@ -10,9 +10,15 @@ import pytest
 
 from merlot.query import tasks
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
+from merlot.query.execute import prepare
 from merlot.query.operators.grouping import keys as group_keys
+from merlot.query.plan.binding import bind
+from merlot.query.plan.make import plan
+from merlot.query.targets import TaskResult
 from merlot.spec.indexing import IndexingSpec
+from merlot.sql.parse import parse
 from merlot.testing.clock import FakeClock
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 
 FIELDS = [
@@ -270,3 +276,47 @@ def test_two_zeros_are_equal_in_an_order_as_in_a_comparison(make_table):
     table = make_table(fields, [{"id": number, "x": value} for number, value in enumerate(values)])
     assert table.query("SELECT id FROM t ORDER BY x, id") == [[0], [1], [4], [5], [2], [3]]
     assert table.query("SELECT id FROM t ORDER BY x DESC, id DESC") == [[3], [2], [5], [4], [1], [0]]
+
+
+@pytest.mark.parametrize("sql", ["SELECT tags, COUNT(*) FROM t GROUP BY tags", "SELECT DISTINCTCOUNTHLL(n) FROM t"])
+def test_a_finished_task_holds_nothing_but_its_result(make_table, sql):
+    data = rows(40_000)
+    table = make_table(FIELDS, data, data.slice(5))
+    leaf = plan(bind(parse(sql), table.schema, {})).leaf
+    with account.Working() as mine:
+        alive = prepare(leaf, table.segments, table.context).alive
+        tasks.run(leaf, tasks.split(leaf, alive, 0, table.context), 0, table.context)
+        assert mine.held_bytes == 0
+
+
+def test_columns_of_a_result_are_charged_together():
+    columns = [pa.array(np.zeros(5_000))] * 3
+    with account.Working() as mine:
+        account.current().hold("rows", 1 << 20)
+        tasks._settled(TaskResult(columns, 5_000, 0, True), 0)
+        assert mine.held_bytes == 120_000
+
+
+def test_a_filter_looks_into_values_a_chunk_at_a_time(make_table):
+    number = 140_000
+    docs = pa.array([f'{{"a": "x{doc % 7}", "more": "{"m" * 80}"}}' for doc in range(number)])
+    fields = [{"name": "doc", "type": "JSON"}, {"name": "n", "type": "LONG"}]
+    data = pa.table({"doc": docs, "n": np.arange(number)})
+    table = make_table(fields, data, indexing=IndexingSpec(no_dictionary=("doc", "n")))
+    # The function may make 6 bytes for each byte: 40 MB for a chunk, 90 MB for all rows.
+    limits = ExecutionLimits(work_bytes=60 << 20)
+    table = replace(table, context=replace(table.context, pool=None, limits=limits))
+    is_x3 = "JSON_EXTRACT_SCALAR(doc, '$.a', 'STRING') = 'x3'"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3}") == [[number // 7]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3} OR n = 139996") == [[number // 7 + 1]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n <> 5 AND {is_x3}") == [[number // 7]]
+
+
+def test_an_error_of_a_row_far_into_a_segment_counts_if_nothing_else_decides_the_row(make_table):
+    data = pa.table({"n": np.arange(140_000)})
+    table = make_table([{"name": "n", "type": "LONG"}], data, indexing=IndexingSpec(no_dictionary=("n",)))
+    fails = "mod(7, n - 100000) = 7"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} OR n = 100000") == [[139_986]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} AND n < 100000") == [[99_993]]
+    with pytest.raises(QueryArithmeticError, match="division by zero"):
+        table.query(f"SELECT COUNT(*) FROM t WHERE {fails}")

@@ -42,7 +42,7 @@ class ArrowDecoder:
                 rows = self._rows(values[position].as_buffer())
             except arrow_bounds.ExpandsError:
                 bad.setdefault(EXPANDS, []).append(position)
-            except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
+            except (pa.ArrowException, OSError, EOFError, struct.error, ValueError, IndexError):
                 bad.setdefault(NO_RECORD, []).append(position)
             except InvalidInputError:
                 bad.setdefault("several columns may be meant", []).append(position)

@@ -74,6 +74,7 @@ HISTORY_LENGTH = 50
 MAX_ERROR_CHARS = 2_000
 MAX_MULTI_BYTES = 512 * 1024
 _ATTEMPTS = 20
+_MOST_DOUBLINGS = 30
 _PART = re.compile(r"\d+of\d+")
 
 
@@ -196,6 +197,10 @@ class Backoff:
     first_ms: int = 5_000
     longest_ms: int = 300_000
 
+    def pause_ms(self, attempts: int) -> int:
+        """Return the pause after this number of attempts."""
+        return min(self.longest_ms, self.first_ms * 2 ** min(attempts - 1, _MOST_DOUBLINGS))
+
 
 _BACKOFF: Final = Backoff()
 
@@ -213,12 +218,11 @@ def fail(
     record = task.record
     attempts = record.attempts + 1
     is_poisoned = attempts >= backoff.most_attempts
-    pause_ms = min(backoff.longest_ms, backoff.first_ms * 2 ** (attempts - 1))
     changed = record.model_copy(
         update={
             "attempts": attempts,
             "last_error": error[:MAX_ERROR_CHARS],
-            "not_before_ms": now_ms + pause_ms,
+            "not_before_ms": now_ms + backoff.pause_ms(attempts),
             "state": TaskState.POISONED if is_poisoned else record.state,
         }
     )

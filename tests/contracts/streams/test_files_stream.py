@@ -8,7 +8,8 @@ from tests.contracts.streams.folder_topic import Folder, stream_of
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.streams import files
-from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES, FilesReader, FilesStream
+from merlot.streams.file_lines import MAX_LINE_BYTES
+from merlot.streams.files import FILE_BITS, FilesReader, FilesStream
 from merlot.streams.folders import AllowedFolders, PlaceNotAllowedError
 from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 from merlot.testing.stream_contract import StreamContract, read, values_of

@@ -123,7 +123,8 @@ class FilesReader:
         """Do nothing: nothing is held between two polls."""
 
     def _take(self, max_messages: int) -> Lines:
-        """Return the next lines of the current file, and move on past them, or to the next file."""
+        """Return the next lines of the current file, and move on past them, or to the next file. A file that is deleted
+        after it was listed gives none: the next look finds that it is gone."""
         # List the files before reading lines: a file with a successor is no longer written to, so its end is final.
         files = _files(self._folder, self._allowed)
         number, position = self._next >> FILE_BITS, self._next & _POSITION_MASK
@@ -133,7 +134,10 @@ class FilesReader:
                 raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
             lines = NO_LINES
         else:
-            lines = self._read(files, number, max_messages)
+            try:
+                lines = self._read(files, number, max_messages)
+            except FileNotFoundError:
+                return NO_LINES
         self._next += lines.used
         if later and not lines.used:
             self._next = later[0] << FILE_BITS
@@ -148,7 +152,7 @@ class FilesReader:
                 file.seek(position)
                 return read_lines(file, position, max_messages, is_final=number < max(files))
         except FileNotFoundError:
-            return NO_LINES
+            raise
         except OSError as error:
             raise UnavailableError(f"file cannot be read path={files[number]} reason={error.strerror}") from error
 

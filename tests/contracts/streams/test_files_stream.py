@@ -130,6 +130,25 @@ def test_deleted_files_are_out_of_range(folder: Path) -> None:
     assert raised.value.available == OffsetRange(2 << FILE_BITS, (2 << FILE_BITS) + 2)
 
 
+def test_a_file_that_is_deleted_after_it_was_listed_is_not_passed_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "trips-1.jsonl").write_bytes(b"a\nb\n")
+    (folder / "trips-2.jsonl").write_bytes(b"c\n")
+    opened = files._opened
+
+    def deleted(path: Path) -> BinaryIO:
+        (folder / "trips-1.jsonl").unlink(missing_ok=True)
+        return opened(path)
+
+    reader = stream_of(folder).reader(0, 1 << FILE_BITS)
+    assert values_of([reader.poll(1, 0)]) == [b"a"]
+    monkeypatch.setattr(files, "_opened", deleted)
+    assert len(reader.poll(10, 0)) == 0
+    with pytest.raises(OffsetOutOfRangeError):
+        reader.poll(10, 0)
+
+
 def test_a_file_that_has_shrunk_is_out_of_range(folder: Path) -> None:
     path = folder / "a.jsonl"
     path.write_bytes(b"abc\ndef\n")

@@ -74,12 +74,18 @@ class FilesStream:
 
     def _folders(self) -> Mapping[int, Path]:
         root = self._allowed.resolved(self._root)
+        numbered: dict[int, Path] = {}
         try:
-            numbered = {int(path.name): path for path in root.iterdir() if path.name.isdecimal() and path.is_dir()}
+            folders = sorted(path for path in root.iterdir() if path.name.isdecimal() and path.is_dir())
         except FileNotFoundError as error:
             raise TopicGoneError(f"no such folder path={self._root}") from error
         except OSError as error:
             raise UnavailableError(f"folder cannot be read path={self._root} reason={error.strerror}") from error
+        for path in folders:
+            other = numbered.setdefault(int(path.name), path)
+            if other != path:
+                two = [other.name, path.name]
+                raise InvalidInputError(f"two folders of a stream have one number folder={self._root} folders={two}")
         return numbered or {0: root}
 
     def _folder(self, partition: int) -> Path:
@@ -147,7 +153,7 @@ class FilesReader:
         position = self._next & _POSITION_MASK
         try:
             with _opened(files[number]) as file:
-                if position > file.seek(0, os.SEEK_END):
+                if position > _size(file, files[number]):
                     raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
                 file.seek(position)
                 return read_lines(file, position, max_messages, is_final=number < max(files))
@@ -191,6 +197,14 @@ def _opened(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def _size(file: BinaryIO, path: Path) -> int:
+    """Return the size of a file; raise InvalidInputError if an offset cannot hold it."""
+    size = file.seek(0, os.SEEK_END)
+    if size > _POSITION_MASK:
+        raise InvalidInputError(f"a file of a stream must be smaller than 64 GiB, split it path={path} bytes={size}")
+    return size
+
+
 def _available(files: Mapping[int, Path]) -> OffsetRange:
     if not files:
         return OffsetRange(0, 0)
@@ -208,7 +222,7 @@ def _whole_bytes(path: Path) -> int:
 
 def _whole_bytes_of(path: Path) -> int:
     with _opened(path) as file:
-        end = file.seek(0, os.SEEK_END)
+        end = _size(file, path)
         while end:
             start = max(end - CHUNK_BYTES, 0)
             file.seek(start)

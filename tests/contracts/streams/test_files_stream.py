@@ -172,6 +172,22 @@ def test_two_files_of_one_number_are_refused(folder: Path) -> None:
         stream_of(folder).offsets(0)
 
 
+def test_two_folders_of_one_number_are_refused(folder: Path) -> None:
+    for name in ("1", "01"):
+        (folder / name).mkdir()
+    with pytest.raises(InvalidInputError, match=r"two folders of a stream have one number .*folders=\['01', '1'\]"):
+        stream_of(folder).partitions()
+
+
+def test_a_file_that_no_offset_can_hold_is_refused(folder: Path) -> None:
+    with (folder / "a.jsonl").open("wb") as file:
+        file.truncate(1 << FILE_BITS)
+    stream = stream_of(folder)
+    for read_it in (lambda: stream.offsets(0), lambda: stream.reader(0, 0).poll(10, 0)):
+        with pytest.raises(InvalidInputError, match="must be smaller than 64 GiB"):
+            read_it()
+
+
 def test_lines_have_no_times(folder: Path) -> None:
     with pytest.raises(InvalidInputError, match="have no times"):
         stream_of(folder).offset_at(0, 0)

@@ -102,6 +102,8 @@ class FilesReader:
         self._folder = folder
         self._allowed = allowed
         self._next = start
+        self._searched = (-1, 0)
+        """Offset of the last line that had no line break, and the position in its file up to which none was found."""
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
         """Return the next lines, all from one file; none if `timeout_s` passes first."""
@@ -150,17 +152,37 @@ class FilesReader:
         return lines
 
     def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> Lines:
-        position = self._next & _POSITION_MASK
+        position, is_final = self._next & _POSITION_MASK, number < max(files)
         try:
             with _opened(files[number]) as file:
-                if position > _size(file, files[number]):
+                size = _size(file, files[number])
+                if position > size:
                     raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
+                if not is_final and not self._may_have_break(file, size):
+                    return NO_LINES
                 file.seek(position)
-                return read_lines(file, position, max_messages, is_final=number < max(files))
+                lines = read_lines(file, position, max_messages, is_final=is_final)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise UnavailableError(f"file cannot be read path={files[number]} reason={error.strerror}") from error
+        if not lines.used:
+            self._searched = (self._next, size)
+        return lines
+
+    def _may_have_break(self, file: BinaryIO, size: int) -> bool:
+        """Return False if the next line was seen without a line break, and none was written since. Only what was
+        written since is read: the line may be as long as the file."""
+        begin, searched = self._searched
+        if begin != self._next or size < searched:
+            return True
+        file.seek(searched)
+        while data := file.read(CHUNK_BYTES):
+            if b"\n" in data:
+                return True
+            searched += len(data)
+        self._searched = (begin, searched)
+        return False
 
 
 def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:

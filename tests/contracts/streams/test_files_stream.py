@@ -1,5 +1,6 @@
 """Files keep the contract of streams, and what only files can do to a reader."""
 
+import io
 from pathlib import Path
 from typing import BinaryIO
 
@@ -98,6 +99,33 @@ def test_half_a_line_is_not_read_before_its_line_break(folder: Path) -> None:
     with path.open("ab") as file:
         file.write(b": 2}\n")
     assert values_of([reader.poll(10, 0)]) == [b'{"a": 2}']
+
+
+def test_a_line_that_is_still_written_is_not_read_again_at_every_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_read: list[int] = []
+
+    class Counted(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            data = super().read(size)
+            num_read.append(len(data))
+            return data
+
+    monkeypatch.setattr(files, "_opened", lambda path: Counted(io.FileIO(path)))
+    path = folder / "a.jsonl"
+    path.write_bytes(b"x" * (3 << 20))
+    reader = stream_of(folder).reader(0, 0)
+    assert len(reader.poll(10, 0)) == 0
+    assert sum(num_read) == 3 << 20
+    with path.open("ab") as file:
+        file.write(b"y")
+    num_read.clear()
+    assert len(reader.poll(10, 0)) == 0
+    assert sum(num_read) == 1
+    with path.open("ab") as file:
+        file.write(b"z\nnext\n")
+    assert values_of(read(reader, 2)) == [b"x" * (3 << 20) + b"yz", b"next"]
 
 
 def test_blank_lines_are_no_messages(folder: Path) -> None:

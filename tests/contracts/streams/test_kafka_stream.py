@@ -121,7 +121,14 @@ def test_a_client_that_gets_nothing_of_a_log_with_messages_is_reported(mock: Kaf
 
 
 @pytest.mark.parametrize(
-    "properties", [{"no.such.property": "1"}, {"security.protocol": "sasl_ssl", "sasl.mechanism": "NONE-SUCH"}]
+    "properties",
+    [
+        {"no.such.property": "1"},
+        {"security.protocol": "sasl_ssl", "sasl.mechanism": "NONE-SUCH"},
+        {"stats_cb": "x"},
+        {"oauth_cb": "x"},
+        {"on_commit": "x"},
+    ],
 )
 def test_wrong_properties_are_refused_without_their_values(properties: dict[str, str]) -> None:
     secret = {"sasl.username": "me", "sasl.password": "do-not-show"}

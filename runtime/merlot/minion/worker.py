@@ -160,13 +160,16 @@ class Worker:
     async def _start_some(self, kind: str) -> None:
         if not self._free_slots(kind):
             return
-        queued = await asyncio.to_thread(queue.list_tasks, self._metastore, kind)
-        telemetry.MINION_QUEUED.labels(kind).set(len(queued))
+        queued, unreadable = await asyncio.to_thread(queue.list_readable, self._metastore, kind)
+        for task_id, error in unreadable.items():
+            _LOG.warning("task is left out task=%s cause=%s", task_id, error)
+        telemetry.MINION_QUEUED.labels(kind).set(len(queued) + len(unreadable))
         self._lost.forget_others(kind, queued.keys())
+        ids = {*queued, *unreadable}
         for task in sorted(queued.values(), key=_turn):
             if not self._free_slots(kind):
                 return
-            if queue.whole_of(task.record.id) not in queued and self._is_due(task):
+            if queue.whole_of(task.record.id) not in ids and self._is_due(task):
                 await self._start_if_free(task)
 
     def _free_slots(self, kind: str) -> int:

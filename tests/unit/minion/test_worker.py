@@ -311,6 +311,15 @@ async def test_parts_of_a_task_wait_until_it_has_ended(metastore: SqliteMetastor
     assert kind.ran[:2] == ["b", "a"]
 
 
+async def test_a_task_that_no_minion_can_read_holds_up_its_parts_alone(metastore: SqliteMetastore) -> None:
+    kind = Greet()
+    metastore.create(paths.task(KIND, "a"), b"{")
+    queue(metastore, "a-0of2", "b")
+    async with working(metastore, kind):
+        await until(lambda: metastore.children(paths.tasks(KIND)) == ["a", "a-0of2"])
+    assert kind.ran == ["b"]
+
+
 async def test_progress_is_written_while_a_task_runs(metastore: SqliteMetastore) -> None:
     kind = Greet(hangs=True)
     queue(metastore, "a")

@@ -57,6 +57,7 @@ __all__ = [
     "find_task",
     "history",
     "lease_name",
+    "list_readable",
     "list_tasks",
     "merge_config",
     "needs_spark",
@@ -114,10 +115,14 @@ def merge_config(task: TaskRecord) -> MergeTaskConfig:
 
 
 def needs_spark(task: TaskRecord) -> bool:
-    """Return True if running the task needs Spark. Undoing it does not."""
+    """Return True if running the task needs Spark. Undoing it does not, nor does setting it aside because this version
+    cannot read it."""
     if task.kind != MERGE_ROLLUP or task.state is not TaskState.QUEUED:
         return False
-    config = merge_config(task)
+    try:
+        config = merge_config(task)
+    except CorruptionError:
+        return False
     return config.executor is Executor.SPARK and config.num_shards > 1
 
 
@@ -174,14 +179,27 @@ def find_task(metastore: Metastore, kind: str, task_id: str) -> QueuedTask | Non
 
 
 def list_tasks(metastore: Metastore, kind: str) -> Mapping[str, QueuedTask]:
-    """Return all tasks that have not ended, by id."""
+    """Return all tasks that have not ended, by id. Raise CorruptionError if this version cannot read one of them."""
+    readable, unreadable = list_readable(metastore, kind)
+    for error in unreadable.values():
+        raise error
+    return readable
+
+
+def list_readable(metastore: Metastore, kind: str) -> tuple[Mapping[str, QueuedTask], Mapping[str, CorruptionError]]:
+    """Return the tasks that this version can read, and what is wrong with the others, by id."""
     ids = metastore.children(paths.tasks(kind))
     task_paths = [paths.task(kind, task_id) for task_id in ids]
-    return {
-        task_id: QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
-        for task_id, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True)
-        if node is not None
-    }
+    readable: dict[str, QueuedTask] = {}
+    unreadable: dict[str, CorruptionError] = {}
+    for task_id, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True):
+        if node is None:
+            continue
+        try:
+            readable[task_id] = QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
+        except CorruptionError as error:
+            unreadable[task_id] = error
+    return readable, unreadable
 
 
 def creation(task: TaskRecord) -> Create:

@@ -284,5 +284,5 @@ def _counts(report: Mapping[str, Any]) -> dict[str, int]:
         "bytes": report.get("bytes"),
         **{name: report.get(name) for name in _EFFECTS},
     }
-    # Whoever makes pods in the namespace may write a report; the API server takes counts of 64 bits only.
+    # Anybody who makes pods in the namespace may write a report; the API server takes counts of 64 bits only.
     return {name: value for name, value in counts.items() if type(value) is int and 0 <= value < 2**63}

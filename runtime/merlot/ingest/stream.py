@@ -116,16 +116,26 @@ class Pipeline:
             filled, num_tombstones = _filled(messages)
         pieces = [self._piece(filled, decoded) for decoded in decoded_pieces]
         conformed = [piece.conformed for piece in pieces]
-        tables = [part.rows for part in conformed]
+        rows, offsets = self._in_order(conformed)
         return StreamRows(
-            rows=tables[0] if len(tables) == 1 else pa.concat_tables([self._empty, *tables]),
-            offsets=np.concatenate([_NO_OFFSETS, *map(_offsets, conformed)]),
+            rows=rows,
+            offsets=offsets,
             next_offset=messages.next_offset,
             bad=functools.reduce(operator.add, (piece.bad for piece in pieces), BadRows()),
             cut=functools.reduce(operator.add, (Counter(part.cut) for part in conformed), Counter()),
             num_filtered=sum(piece.num_filtered for piece in pieces),
             num_tombstones=num_tombstones,
         )
+
+    def _in_order(self, pieces: Sequence[Conformed]) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Return the rows of all pieces and their offsets, in the order of the stream."""
+        tables = [piece.rows for piece in pieces]
+        rows = tables[0] if len(tables) == 1 else pa.concat_tables([self._empty, *tables])
+        offsets = np.concatenate([_NO_OFFSETS, *map(_offsets, pieces)])
+        if (np.diff(offsets) >= 0).all():
+            return rows, offsets
+        order = np.argsort(offsets, kind="stable")
+        return rows.take(pa.array(order)), offsets[order]
 
     def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
         evaluated = self._expressions.evaluate(self._source(messages, decoded))

@@ -98,10 +98,13 @@ def _value_bytes(values: pa.Array) -> NDArray[np.int64]:
         return _taken(_value_bytes(values.dictionary), pc.fill_null(values.indices, 0))
     if pa.types.is_run_end_encoded(kind):
         ends = np.clip(values.run_ends.to_numpy().astype(np.int64) - values.offset, 0, len(values))
-        return np.repeat(_value_bytes(values.values), np.diff(ends, prepend=0))
+        # There may be more values than runs.
+        return np.repeat(_value_bytes(values.values)[: len(ends)], np.diff(ends, prepend=0))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        views = np.frombuffer(values.buffers()[1] or b"", np.int32)  # 16 bytes each, which begin with the length
-        return _integers(views[:: _STRUCT_BYTES // 4][values.offset :][: len(values)])
+        # 16 bytes each, which begin with the length. There may be more bytes than views.
+        held = memoryview(values.buffers()[1] or b"")[: _STRUCT_BYTES * (values.offset + len(values))]
+        views = np.frombuffer(held, np.int32)
+        return _integers(views[:: _STRUCT_BYTES // 4][values.offset :])
     if pa.types.is_struct(kind):
         fields = (_addends(_value_bytes(values.field(at)), kind.num_fields) for at in range(kind.num_fields))
         return _integers(sum(fields, _zeros(values)))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from merlot.ingest.decoders import arrow
 from merlot.ingest.decoders.arrow import EXPANDS, ArrowDecoder
 from merlot.ingest.decoders.protocol import NO_RECORD, Wanted
-from merlot.vectors.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, most_bytes
+from merlot.vectors.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, check_column, most_bytes
 
 MANY = 200 << 20
 
@@ -113,6 +113,18 @@ def test_values_that_share_little_are_read(name: str) -> None:
     whole = pa.table({"a": SHARED[name]})
     rows, bad = decoded(stream(whole), stream(whole.slice(1)))
     assert (bad, rows) == ({}, [number for number, part in enumerate((whole, whole.slice(1))) if len(part)])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["x", "y", "z"])),
+        pa.Array.from_buffers(pa.string_view(), 1, [None, pa.py_buffer(b"\3\0\0\0abc" + bytes(9) + b"?")]),
+    ],
+)
+def test_spare_values_and_bytes_of_a_column_count_nothing(column: pa.Array) -> None:
+    column.validate(full=True)
+    check_column(pa.chunked_array([column]), 100)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

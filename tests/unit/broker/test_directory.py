@@ -1,7 +1,7 @@
 """The directory follows tables, segments, reports and servers through the metastore."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 
 import pytest
 
@@ -197,12 +197,15 @@ async def test_server_without_ephemeral_stays_until_a_call_fails(metastore: Meta
 class SilentMetastore:
     """A metastore that can fall silent, as ZooKeeper does when it freezes."""
 
-    def __init__(self, metastore: Metastore) -> None:
+    def __init__(self, metastore: Metastore, calls: Collection[str] = ("get", "get_many", "children")) -> None:
         self._metastore = metastore
+        self._calls = calls
         self.is_silent = False
+        self.num_refused = 0
 
     def __getattr__(self, name: str) -> object:
-        if self.is_silent and name in {"get", "get_many", "children"}:
+        if self.is_silent and name in self._calls:
+            self.num_refused += 1
             raise UnavailableError("metastore is silent")
         return getattr(self._metastore, name)
 
@@ -222,6 +225,22 @@ async def test_silent_metastore_leaves_the_last_routes(metastore: Metastore) -> 
     await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
     await asyncio.sleep(0.05)
     assert keys(directory) == {"s@1"}
+    await directory.stop()
+    await channels.close()
+
+
+@pytest.mark.parametrize("call", ["watch", "watch_children"])
+async def test_a_table_that_cannot_be_watched_at_once_is_found_later(metastore: Metastore, call: str) -> None:
+    store = SilentMetastore(metastore, [call])
+    channels = Channels(lambda record: LocalChannel(answer_nothing))
+    directory = Directory(store, channels, SystemClock(), BrokerTuning(retry_s=0.02))  # type: ignore[arg-type]
+    await directory.start()
+    store.is_silent = True
+    await create_table(metastore)
+    await eventually(lambda: store.num_refused > 0)
+    assert directory.find("Flights") is None
+    store.is_silent = False
+    await eventually(lambda: directory.find("Flights") is not None)
     await directory.stop()
     await channels.close()
 

@@ -313,6 +313,30 @@ def test_a_controller_that_dies_at_any_write_of_the_cleaning_leaves_a_table_that
     assert at > 5
 
 
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER], ids=lambda fault: fault.name)
+def test_a_controller_cleans_after_any_write_of_its_own_was_not_answered(fault: Fault, tmp_path: Path) -> None:
+    for at in itertools.count():
+        clock = FakeClock()
+        files = Files(clock)
+        store = SqliteMetastore(tmp_path / f"{at}.db")
+        make_table(store, clock, files)
+        replace(store, clock, files, until="end")
+        files.upload(segment("orphan", clock))
+        clock.advance(DAY_S + 1)
+        faulty = FaultyMetastore(store, fault, at)
+        loop = loop_of(faulty, files, clock)
+        for _ in range(8):
+            pass_time(loop, clock, HOUR_S + 61)
+        assert set(load(store, TABLE).segments) == {"day", "other"}
+        assert names(files) == {"day@1.mseg", "other@1.mseg"}
+        assert store.children(paths.trash(TABLE)) == store.children(paths.lineage(TABLE)) == []
+        loop.close()
+        store.close()
+        if faulty.num_writes <= at:
+            break
+    assert at > 5
+
+
 def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_to_name(
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:

@@ -342,6 +342,24 @@ async def test_nothing_is_kept_of_a_query_that_cannot_be_planned(column: str, op
     assert kept() is None
 
 
+class Followed(ServedTable):
+    """A table that a weak reference can follow."""
+
+
+async def test_a_plan_of_several_stages_keeps_no_routes_in_memory() -> None:
+    tables, table = Tables(), served()
+    tables.flights = Followed(table.name, table.revision, table.spec, table.snapshot)
+    kept = weakref.ref(tables.flights)
+    planner = Planner(tables.find, CLOCK)
+    sql = "SELECT a.carrier FROM flights a JOIN flights b ON a.carrier = b.carrier"
+    plan = await planner.plan(sql, "")
+    assert plan.stages is not None
+    tables.flights = table
+    assert await planner.plan(sql, "") is plan
+    gc.collect()
+    assert kept() is None
+
+
 async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is_given() -> None:
     planner = Planner(Tables().find, CLOCK)
     for sql, options in (

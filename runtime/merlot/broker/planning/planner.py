@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
-from merlot.broker.planning.staged import BoundStages, bind_stages, wants_stages
+from merlot.broker.planning.staged import BoundStages, PlannedTable, bind_stages, wants_stages
 from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
@@ -318,7 +318,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
     )
 
 
-def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
+def _plan_for(table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
     options: Mapping[str, str] = dict(bound.options)
     tree = make_plan(bound)
     where = tree.leaf.filter

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
@@ -212,7 +214,7 @@ class _ServerConnection(Connection):
             self.send(FrameKind.REFUSAL, call, str(error).encode())
             return
         answer = self._answer_now(request)
-        sending = None if answer is None else self.send_message(call, self._encoded(answer))
+        sending = None if answer is None else self.send_message(call, answer)
         if answer is not None and sending is None:
             return
         task = self._loop.create_task(self._answer(call, request) if sending is None else _finish(sending))
@@ -264,29 +266,34 @@ class _ServerConnection(Connection):
             self._go_on()
 
     def _encoded(self, response: ServerResponse) -> bytes:
-        """Encode the response; if its bytes exceed the limit, encode an error instead."""
-        data = encode_response(response)
+        """Encode the response; if its bytes exceed the limit, encode an error instead. Rows that exceed it by
+        themselves are not encoded, which would take their memory several times."""
         limit = self._endpoint.limits.answer_bytes
-        if len(data) > limit:
-            text = f"partial result is too large bytes={len(data)} limit={limit}"
-            return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
-        return data
+        num_bytes = _bytes_of_rows(response)
+        if num_bytes <= limit:
+            data = encode_response(response)
+            num_bytes = len(data)
+            if num_bytes <= limit:
+                return data
+        text = f"partial result is too large bytes={num_bytes} limit={limit}"
+        return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
 
-    def _answer_now(self, request: ServerRequest) -> ServerResponse | None:
+    def _answer_now(self, request: ServerRequest) -> bytes | None:
         answer_now = self._endpoint.answer_now
         if answer_now is None:
             return None
         try:
-            return answer_now(request)
+            answer = answer_now(request)
+            return None if answer is None else self._encoded(answer)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a call
-            return _bug(request, error)
+            return encode_response(_bug(request, error))
 
     async def _answer(self, call: int, request: ServerRequest) -> None:
         try:
-            answer = await self._endpoint.handler(request)
+            data = self._encoded(await self._endpoint.handler(request))
         except Exception as error:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
-            answer = _bug(request, error)
-        sending = self.send_message(call, self._encoded(answer))
+            data = encode_response(_bug(request, error))
+        sending = self.send_message(call, data)
         if sending is not None:
             await _finish(sending)
 
@@ -297,6 +304,12 @@ async def _finish(sending: Awaitable[None]) -> None:
         await sending
     except MerlotError as error:
         _LOG.debug("answer not sent cause=%s", error)
+
+
+def _bytes_of_rows(response: ServerResponse) -> int:
+    """Return the bytes of the rows in columns; 0 if there are none: other rows are few."""
+    content = None if response.partial is None else response.partial.content
+    return int(content.nbytes) if isinstance(content, pa.Table) else 0
 
 
 def _bug(request: ServerRequest, error: Exception) -> ServerResponse:

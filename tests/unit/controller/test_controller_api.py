@@ -211,6 +211,22 @@ async def test_a_segment_has_no_negative_rows(client: Client) -> None:
     assert answer.status == 400
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "consumeFrom?offsets=0:9223372036854775808",
+        f"consumeFrom?offsets=0:{'9' * 5000}",
+        "backfill?offsets=0:x",
+        f"forceCommit?partitions=0,{'9' * 5000}",
+    ],
+    ids=["offset beyond 64 bits", "offset of 5,000 digits", "no offset", "partition of 5,000 digits"],
+)
+async def test_numbers_of_a_stream_that_no_stream_has_are_refused(client: Client, request_line: str) -> None:
+    answer = await client.post(f"/tables/flights/{request_line}")
+    assert answer.status == 400
+    assert "not a whole number from 0 to 9223372036854775807" in await answer.text()
+
+
 async def test_queries_are_handed_to_a_live_broker(client: Client, store: SqliteMetastore) -> None:
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()

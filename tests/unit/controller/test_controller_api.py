@@ -250,6 +250,15 @@ async def test_queries_are_handed_to_a_live_broker(client: Client, store: Sqlite
         registration.close()
 
 
+async def test_a_broker_with_an_address_of_ipv6_is_asked(client: Client, store: SqliteMetastore) -> None:
+    record = InstanceRecord(id=InstanceId("Broker_::1_1"), role=Role.BROKER, host="::1", http_port=1)
+    registration = register(store, record)
+    answer = await client.post("/sql", json={"sql": "SELECT 1"})
+    assert answer.status == 503
+    assert "no broker can be reached" in await answer.text()
+    registration.close()
+
+
 async def test_health_version_databases_and_metrics_answer(client: Client) -> None:
     assert await (await client.get("/health")).text() == "OK"
     assert "pinot-segment-uploader-default" in await (await client.get("/version")).json()

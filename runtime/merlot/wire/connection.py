@@ -171,6 +171,8 @@ class Connection(FlowControlledProtocol):
 
     def _take(self, frame: Frame) -> None:
         kind, call, payload = frame
+        if kind is None:
+            return
         if self.peer_hello is None:
             if kind is not FrameKind.HELLO:
                 raise CorruptionError("peer did not introduce itself")

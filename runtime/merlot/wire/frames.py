@@ -60,8 +60,8 @@ class FrameKind(IntEnum):
 
 
 _KINDS: Final = {kind.value: kind for kind in FrameKind}
-Frame = tuple[FrameKind, int, bytes]
-"""Kind, call, payload."""
+Frame = tuple[FrameKind | None, int, bytes]
+"""Kind, call, payload. A kind of a later version is None; such a frame is ignored, but looking at it has its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +120,21 @@ class FrameReader:
 
     def next(self) -> Frame | None:
         """Return the next frame; None if it is not whole yet. Raise CorruptionError; nothing more can be read then."""
-        while len(self._data) - self._start >= HEAD_BYTES:
-            start = self._start
-            crc, length, kind, call = _HEAD.unpack_from(self._data, start)
-            if length > MAX_FRAME_BYTES:
-                raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
-            stop = start + HEAD_BYTES + length
-            if stop > len(self._data):
-                return None
-            with memoryview(self._data) as view:
-                if crc32(view[start + _CRC_BYTES : stop]) != crc:
-                    raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
-                payload = bytes(view[start + HEAD_BYTES : stop])
-            self._start = stop
-            if kind in _KINDS:  # kinds of later versions are ignored
-                return _KINDS[kind], call, payload
-        return None
+        start = self._start
+        if len(self._data) - start < HEAD_BYTES:
+            return None
+        crc, length, kind, call = _HEAD.unpack_from(self._data, start)
+        if length > MAX_FRAME_BYTES:
+            raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
+        stop = start + HEAD_BYTES + length
+        if stop > len(self._data):
+            return None
+        with memoryview(self._data) as view:
+            if crc32(view[start + _CRC_BYTES : stop]) != crc:
+                raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
+            payload = bytes(view[start + HEAD_BYTES : stop])
+        self._start = stop
+        return _KINDS.get(kind), call, payload
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ import pytest
 
 from merlot.wire.connection import Connection
 from merlot.wire.frames import FrameKind, Hello, MessageReader, UnfinishedBytes, encode
+from merlot.wire.pace import FRAME_BYTES
 
 
 class FullLink(asyncio.Transport):
@@ -67,3 +68,13 @@ async def test_a_peer_that_reads_from_a_full_link_is_not_taken_for_one_that_does
     assert end.is_open == is_read
     end.connection_lost(None)
     assert end.reason == ("closed by peer" if is_read else "peer is not reading")
+
+
+async def test_frames_of_a_later_version_are_ignored_and_charged() -> None:
+    end = PlainEnd()
+    end.connection_made(FullLink())
+    later = encode(99, 0)  # type: ignore[arg-type]
+    end.data_received(later + encode(FrameKind.HELLO, 0, Hello().to_bytes()) + 100 * later)
+    assert end.is_open
+    assert end.charged.count(FRAME_BYTES) == 102
+    end.connection_lost(None)

@@ -50,7 +50,7 @@ def test_another_protocol_is_refused() -> None:
 
 def test_kinds_of_a_later_version_are_ignored() -> None:
     later = encode(99, 1, b"?")  # type: ignore[arg-type]
-    assert frames_in(later + encode(FrameKind.PONG, 0)) == [(FrameKind.PONG, 0, b"")]
+    assert frames_in(later + encode(FrameKind.PONG, 0)) == [(None, 1, b"?"), (FrameKind.PONG, 0, b"")]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])

@@ -40,6 +40,8 @@ MAX_MESSAGE_BYTES: Final = 256 << 20
 unfinished messages that one connection keeps."""
 MAX_OPEN_MESSAGES: Final = 1_000
 MAX_HELD_BYTES: Final = 1 << 30
+KEPT_PART_BYTES: Final = 64
+"""Memory of a kept part beside its payload: a peer may send many without any."""
 
 _HEAD: Final = struct.Struct("<IIBQ")
 _BODY_HEAD: Final = struct.Struct("<IBQ")
@@ -162,8 +164,8 @@ class MessageReader:
         or too many."""
         parts = self._parts.setdefault(call, [])
         parts.append(payload)
-        self._num_bytes += len(payload)
-        self._held.num_bytes += len(payload)
+        self._num_bytes += len(payload) + KEPT_PART_BYTES
+        self._held.num_bytes += len(payload) + KEPT_PART_BYTES
         if self._num_bytes > self._max_bytes:
             raise CorruptionError(f"unfinished messages are too long limit={self._max_bytes}")
         if len(self._parts) > self._max_messages:
@@ -182,7 +184,7 @@ class MessageReader:
 
     def drop(self, call: int) -> None:
         """Forget the parts of a message."""
-        size = sum(map(len, self._parts.pop(call, ())))
+        size = sum(len(part) + KEPT_PART_BYTES for part in self._parts.pop(call, ()))
         self._num_bytes -= size
         self._held.num_bytes -= size
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,27 @@ async def test_name_that_fits_two_tables_in_lower_case_means_the_exact_one_only(
     served = directory.find("FLIGHTS")
     assert served is not None
     assert served.name == "FLIGHTS_OFFLINE"
+    await asyncio.to_thread(tables.delete_table, metastore, TableName("FLIGHTS_OFFLINE"))
+    await eventually(lambda: len(directory.tables) == 1)
+    assert directory.find("FLIGHTS") is directory.find("flights") is directory.find("Flights")
+
+
+class Spelled(str):
+    """A table's name that counts how often it is spelled."""
+
+    num_times = 0
+
+    def __str__(self) -> str:
+        Spelled.num_times += 1
+        return str.__str__(self)
+
+
+async def test_names_of_tables_that_come_one_after_the_other_are_not_all_spelled_anew(directory: Directory) -> None:
+    served: Any = object()
+    for number in range(100):
+        directory._set(TableName(Spelled(f"t{number}_OFFLINE")), served)
+    assert Spelled.num_times <= 3 * 100
+    assert all(directory.find(f"T{number}_Offline") is served for number in range(100))
 
 
 @pytest.mark.parametrize("has_segments", [False, True])

@@ -75,7 +75,7 @@ class TcpEndpoint:
         self.answer_now = answer_now
         self.is_stopping = False
         self.connections: set[_ServerConnection] = set()
-        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES)
+        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES, make_room=self._end_heaviest)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
         self._tick_s = tick_s
@@ -130,6 +130,16 @@ class TcpEndpoint:
         if rest:
             await asyncio.wait(rest)
 
+    def _end_heaviest(self, reader: MessageReader) -> bool:
+        """Break off the connection with most bytes of unfinished requests; return False if it is the reader's own."""
+        heaviest = max(self.connections, key=lambda connection: connection.messages.num_bytes)
+        if heaviest.messages is reader:
+            return False
+        _LOG.warning("connection broken off peer=%s cause=unfinished requests of all peers are too long", heaviest.peer)
+        heaviest.messages.clear()
+        heaviest.abort("unfinished requests are too long")
+        return True
+
     async def _accept(self, listener: socket.socket) -> None:
         """Accept connections one by one: a peer that makes thousands a second delays nobody's calls."""
         loop = asyncio.get_running_loop()
@@ -148,8 +158,8 @@ class _ServerConnection(Connection):
     """A server's end of a connection: one broker's requests."""
 
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
-        reader = MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES)
-        super().__init__(reader, tick_s=tick_s, buffer_bytes=endpoint.limits.buffer_bytes)
+        self.messages = MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES)
+        super().__init__(self.messages, tick_s=tick_s, buffer_bytes=endpoint.limits.buffer_bytes)
         self._endpoint = endpoint
         self._host = ""
         self._lane: Lane | None = None

@@ -17,7 +17,7 @@ Later versions may add kinds and members of JSON objects; both sides use the sma
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Final
@@ -139,12 +139,19 @@ class FrameReader:
         return _KINDS.get(kind), call, payload
 
 
+def _has_no_room(_: MessageReader) -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class UnfinishedBytes:
     """Bytes of unfinished messages, over all connections of an end."""
 
     num_bytes: int = 0
     limit: int = MAX_HELD_BYTES
+    make_room: Callable[[MessageReader], bool] = _has_no_room
+    """Function that is called if there is no room for the parts of a connection. It drops those of another one, or
+    returns False if none holds more."""
 
 
 class MessageReader:
@@ -159,6 +166,11 @@ class MessageReader:
         self._parts: dict[int, list[bytes]] = {}
         self._num_bytes = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the unfinished messages."""
+        return self._num_bytes
+
     def part(self, call: int, payload: bytes) -> None:
         """Keep a part. Raise CorruptionError if the unfinished messages of this connection, or of all, grow too large
         or too many."""
@@ -170,7 +182,9 @@ class MessageReader:
             raise CorruptionError(f"unfinished messages are too long limit={self._max_bytes}")
         if len(self._parts) > self._max_messages:
             raise CorruptionError(f"too many unfinished messages limit={self._max_messages}")
-        if self._held.num_bytes > self._held.limit:
+        while self._held.num_bytes > self._held.limit:
+            if self._held.make_room(self):
+                continue
             raise CorruptionError(f"messages of all peers are too long limit={self._held.limit}")
 
     def last(self, call: int, payload: bytes) -> bytes:

@@ -95,6 +95,7 @@ class TableDataManager:
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._state: ServedTableState | None = None
+        self._watches: list[Watch] = []
         self._upsert_watch = UpsertWatch(deps.metastore, self.wake)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
@@ -184,7 +185,6 @@ class TableDataManager:
 
     async def run(self) -> None:
         """Run until the table is gone, or this is cancelled."""
-        watches = await self._in_io(self._watch)
         reporting = self._reporter.run(self._log_progress)
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
         helpers.append(asyncio.create_task(self._run_stream()))
@@ -204,7 +204,7 @@ class TableDataManager:
             if self._batches is not None:
                 await self._batches.stop()
             self._upsert_watch.follow(None)
-            for watch in watches:
+            for watch in self._watches:
                 watch.cancel()
 
     async def withdraw(self) -> None:
@@ -268,6 +268,7 @@ class TableDataManager:
     async def _guarded_pass(self) -> float | None:
         """Run a pass, and try again soon if it fails: whatever fails, what is served stays served."""
         try:
+            await self._in_io(self._watch)
             return await self._pass()
         except NotFoundError:
             raise
@@ -574,13 +575,14 @@ class TableDataManager:
         mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
         return {record.key_text: record for record in mine if record is not None and not record.is_open}
 
-    def _watch(self) -> list[Watch]:
-        metastore = self._deps.metastore
-        nodes = (paths.table_config(self.table), paths.segments_root(self.table))
-        watches = [metastore.watch(path, self.wake) for path in nodes]
+    def _watch(self) -> None:
+        """Set the watches that are missing: the metastore may have fallen silent after some of them."""
+        table = self.table
         # The report is checked after each change, by any process: changes by others are undone.
-        report = paths.report_root(self.table, self._deps.instance)
-        return [*watches, metastore.watch(report, self._on_report)]
+        report = (paths.report_root(table, self._deps.instance), self._on_report)
+        nodes = ((paths.table_config(table), self.wake), (paths.segments_root(table), self.wake), report)
+        for path, callback in nodes[len(self._watches) :]:
+            self._watches.append(self._deps.metastore.watch(path, callback))
 
     def _on_report(self) -> None:
         """Check the report; on a thread of the metastore."""

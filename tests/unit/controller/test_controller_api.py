@@ -227,6 +227,22 @@ async def test_numbers_of_a_segment_that_no_answer_can_hold_are_refused(
     assert (await client.get("/segments/flights/metadata")).status == 200
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "consumeFrom?offsets=0:9223372036854775808",
+        f"consumeFrom?offsets=0:{'9' * 5000}",
+        "backfill?offsets=0:x",
+        f"forceCommit?partitions=0,{'9' * 5000}",
+    ],
+    ids=["offset beyond 64 bits", "offset of 5,000 digits", "no offset", "partition of 5,000 digits"],
+)
+async def test_numbers_of_a_stream_that_no_stream_has_are_refused(client: Client, request_line: str) -> None:
+    answer = await client.post(f"/tables/flights/{request_line}")
+    assert answer.status == 400
+    assert "not a whole number from 0 to 9223372036854775807" in await answer.text()
+
+
 async def test_queries_are_handed_to_a_live_broker(client: Client, store: SqliteMetastore) -> None:
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()
@@ -248,6 +264,15 @@ async def test_queries_are_handed_to_a_live_broker(client: Client, store: Sqlite
         assert [one["instanceName"] for one in live["flights_OFFLINE"]] == ["Broker_127.0.0.1_1"]
         assert (await (await client.get("/instances")).json())["instances"] == ["Broker_127.0.0.1_1"]
         registration.close()
+
+
+async def test_a_broker_with_an_address_of_ipv6_is_asked(client: Client, store: SqliteMetastore) -> None:
+    record = InstanceRecord(id=InstanceId("Broker_::1_1"), role=Role.BROKER, host="::1", http_port=1)
+    registration = register(store, record)
+    answer = await client.post("/sql", json={"sql": "SELECT 1"})
+    assert answer.status == 503
+    assert "no broker can be reached" in await answer.text()
+    registration.close()
 
 
 async def test_health_version_databases_and_metrics_answer(client: Client) -> None:

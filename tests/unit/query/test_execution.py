@@ -9,6 +9,9 @@ import pyarrow as pa
 import pytest
 
 from merlot.query import tasks
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import QueryStats, to_pinot_rows
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
 from merlot.query.execute import prepare
 from merlot.query.operators.grouping import keys as group_keys
@@ -54,6 +57,20 @@ def test_sums_of_whole_numbers_are_exact_past_64_bits(make_table):
     assert got == [[key, float(by_key[key])] for key in sorted(by_key)]
     with pytest.raises(QueryArithmeticError, match="overflow"):
         table.query("SELECT SUMLONG(n) FROM t")
+
+
+@pytest.mark.parametrize("offset", [99_990, 50, 100_001])
+def test_a_page_keeps_no_other_rows_of_the_answer_in_memory(make_table, offset):
+    schema = make_table(FIELDS, rows(1)).schema
+    logical = plan(bind(parse(f"SELECT k, s FROM t LIMIT 10 OFFSET {offset}"), schema, {}))
+    before = pa.total_allocated_bytes()
+    columns = [pa.array(range(100_000), pa.int32()), pa.array([str(number) for number in range(100_000)])]
+    data = pa.table(columns, schema=logical.leaf.work.partial_schema)
+    answer = reduce(logical, [Partial(data, QueryStats())], schema)
+    del data, columns
+    assert pa.total_allocated_bytes() - before < 10_000
+    shown = range(100_000)[offset : offset + 10]
+    assert to_pinot_rows(answer) == [[number, str(number)] for number in shown]
 
 
 @pytest.mark.parametrize(("column", "write"), [("k", str), ("s", lambda value: f"'s{value}'"), ("n", str)])

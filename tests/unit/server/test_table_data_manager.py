@@ -2,8 +2,10 @@
 
 import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
+from tests.support.faults import Interrupted
 from tests.support.forgery import put_together, taken_apart
 from tests.support.sample import ORDERS, orders_manifest, publish_orders, upload_orders
 from tests.support.servers import FULL_DISK, TableDataBench
@@ -14,6 +16,7 @@ from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server import files, table_data_manager
 from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.tuning import FileTuning
@@ -47,6 +50,24 @@ async def test_assigned_segments_are_fetched_served_and_reported(bench: TableDat
     assert started.is_settled
     assert bench.report().errors == {}
     more = upload_orders(bench.deep_store, [3])
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: bench.report().loaded == keys_of(records + more))
+
+
+@pytest.mark.parametrize("silent_at", [0, 2])
+async def test_a_table_whose_watches_could_not_be_set_at_once_is_followed(
+    bench: TableDataBench, silent_at: int
+) -> None:
+    def fall_silent() -> None:
+        raise UnavailableError("metastore is silent")
+
+    records = publish_orders(bench.metastore, bench.deep_store, [0])
+    bench.assign(bench.me)
+    bench.metastore = cast(SqliteMetastore, Interrupted(bench.metastore, ("watch",), silent_at, fall_silent))
+    await bench.start_manager()
+    await until(lambda: bench.report().loaded == keys_of(records))
+    more = upload_orders(bench.deep_store, [1])
     publish(bench.metastore, ORDERS, more)
     bench.assign(bench.me)
     await until(lambda: bench.report().loaded == keys_of(records + more))

@@ -154,7 +154,7 @@ class Pipeline:
             column = self._spec.table_schema.field(name)
             is_text = column is not None and column.type is TypeName.STRING
             values = _metadata(messages, source, self._partition, is_text=is_text)
-            columns[name] = values if len(rows) == len(messages) else values.take(pa.array(rows))
+            columns[name] = values if np.array_equal(rows, np.arange(len(messages))) else values.take(pa.array(rows))
         zeros = np.zeros(len(rows), dtype=np.int8)
         columns[SOURCE_FILE] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([self._place]))
         columns[SOURCE_ROW] = pa.array(messages.offsets[rows])

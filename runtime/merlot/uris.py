@@ -1,4 +1,5 @@
 """Read URIs of files: the place that they name, whether one is below another, and secrets that must not be shown.
+Write the URLs of nodes.
 
 URIs come from users and from records, so nothing here trusts a parser that repairs or drops characters.
 """
@@ -39,6 +40,11 @@ class Place:
         """Return True if `other` is this place, or below it."""
         is_same = (self.scheme, self.authority) == (other.scheme, other.authority)
         return is_same and other.parts[: len(self.parts)] == self.parts
+
+
+def http_url(host: str, port: int) -> str:
+    """Return the URL of a node's HTTP port."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def scheme_of(uri: str) -> str:

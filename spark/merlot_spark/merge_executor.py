@@ -6,7 +6,6 @@ Functions here become mapInArrow functions.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -102,9 +101,7 @@ def build(order: MergeOrder) -> BatchFunction:
 def _pieces(order: MergeOrder, record: SegmentRecord, folder: Path) -> Iterator[tuple[int, Path]]:
     (path,) = fetch_segments(DeepStore(order.deep_store, keeps_copies=False), [record], folder / "in")
     (folder / "out").mkdir()
-    # Rows of an input outside the windows belong to the rest, or to no shard at all.
-    plan = dataclasses.replace(order.plan(0), drops_outside=True)
-    shards = merge_shuffle.shuffle(plan, [path], folder / "out", order.config.num_shards, _silent, _never)
+    shards = merge_shuffle.shuffle(order.plan(0), [path], folder / "out", order.config.num_shards, _silent, _never)
     yield from ((number, segment.path) for number, segment in enumerate(shards) if segment.metadata.num_docs)
     if order.config.rest and merge_plans.reaches(record, order.config.rest):
         (folder / "rest").mkdir()

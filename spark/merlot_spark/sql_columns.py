@@ -68,7 +68,9 @@ class SqlColumns:
             return pa.nulls(rows.num_rows, kind)
         values = arrays.plain(rows.column(name))
         if name in self.typed:
-            return casts.cast(values, self.typed[name]).values.cast(kind)
+            cast = casts.cast(values, self.typed[name]).values
+            # Instants are whole milliseconds; Arrow would take them for the unit of `kind`.
+            return (cast.cast(pa.timestamp("ms")) if pa.types.is_timestamp(kind) else cast).cast(kind)
         if values.type == kind:
             return values
         if pa.types.is_string(kind):

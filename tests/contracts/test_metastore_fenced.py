@@ -60,6 +60,6 @@ def test_a_fence_that_is_gone_lets_nobody_through(tmp_path: Path) -> None:
 def test_a_fence_is_told_in_a_word() -> None:
     fence = Fence("n", 3)
     assert parse(str(fence)) == fence
-    for wrong in ("", "n", "n/", "/3", "n/x"):
+    for wrong in ("", "n", "n/", "/3", "n/x", "n/" + 5000 * "1", "n/4294967296"):
         with pytest.raises(InvalidInputError, match="NAMESPACE/VERSION"):
             parse(wrong)

@@ -71,6 +71,16 @@ def test_spark_and_a_minion_make_the_same_rows(config: dict[str, Any], bench: Me
     by_minion.close()
 
 
+@pytest.mark.usefixtures("spark")
+def test_spark_loses_no_rows_that_are_in_no_window(bench: MergeBench) -> None:
+    bench.queue(**CONCAT, windows=SPILLING["windows"])
+    assert bench.run(spark=InThisSession()) is Ending.POISONED
+    found = queue.find_task(bench.inner, queue.MERGE_ROLLUP, "t1")
+    assert found is not None
+    assert found.record.last_error.startswith("rows of the inputs would be lost: their time is in no window")
+    assert bench.visible_rows() == bench.expected_rows()
+
+
 def test_a_minion_without_spark_says_what_is_missing(bench: MergeBench) -> None:
     bench.queue(**CONCAT)
     assert bench.run() is Ending.POISONED

@@ -78,6 +78,7 @@ class TableDataBench:
             streams=StreamThreads(
                 seals=pool,
                 writes=pool,
+                looks=pool,
                 snapshots=pool,
                 turns=DecodeSlots(2),
                 memory=MemoryBudget(1 << 30),

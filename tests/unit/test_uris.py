@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from merlot.uris import canonical, credentials_problem, parts_below, place_of, redact
+from merlot.uris import canonical, credentials_problem, http_url, parts_below, place_of, redact
 
 SECRETS = [
     "s3://KEY:hush@bucket/x",
@@ -30,6 +30,14 @@ HARMLESS = [
     "file:///data/x",
     "/data/x",
 ]
+
+
+def test_a_node_with_an_address_of_ipv6_has_a_url_with_brackets() -> None:
+    assert [http_url(host, 8099) for host in ("fd00::1", "10.0.0.1", "broker-0.brokers")] == [
+        "http://[fd00::1]:8099",
+        "http://10.0.0.1:8099",
+        "http://broker-0.brokers:8099",
+    ]
 
 
 @pytest.mark.parametrize("uri", SECRETS)

@@ -106,11 +106,12 @@ class Metastores:
             if namespace not in self._fences:
                 await self._check_may_come(namespace)
                 record = OperatorRecord(holder=socket.gethostname(), since_ms=self._clock.now_ms())
-                self._shared[namespace] = await self._settle(namespace, home)
+                shared = await self._settle(namespace, home)
                 fence = await self._run(home.metastore, lambda store: take(store, namespace, record))
                 # Checked again: an owner writes its mark before it takes a fence, so one of the two sees the other.
                 await self._check_owned(namespace)
-                self._fences[namespace] = fence
+                # Both at once: the namespace may have been left meanwhile.
+                self._shared[namespace], self._fences[namespace] = shared, fence
                 self._superseded.pop(namespace, None)
             return self._fences[namespace]
 

@@ -140,8 +140,10 @@ class ClusterStatuses:
         headers = {} if fence is None else {FENCE_HEADER: str(fence)}
         url = self._config.controller_of(namespace) + path
         try:
-            async with self._http().post(url, headers=headers) as response:
+            async with self._http().post(url, headers=headers, allow_redirects=False) as response:
                 response.raise_for_status()
+                if response.status >= 300:
+                    raise UnavailableError(f"controller leads elsewhere url={url} status={response.status}")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error
 

@@ -268,7 +268,7 @@ def _exit_report(ended: Mapping[str, Any]) -> dict[str, Any]:
 def _parsed(message: str) -> dict[str, Any]:
     try:
         report = json.loads(message)
-    except ValueError:
+    except (ValueError, RecursionError):
         lines = message.strip().splitlines()
         return {"error": lines[-1][:1000]} if lines else {}
     return report if isinstance(report, dict) else {"error": str(report)}
@@ -284,4 +284,5 @@ def _counts(report: Mapping[str, Any]) -> dict[str, int]:
         "bytes": report.get("bytes"),
         **{name: report.get(name) for name in _EFFECTS},
     }
-    return {name: value for name, value in counts.items() if isinstance(value, int)}
+    # Anybody who makes pods in the namespace may write a report; the API server takes counts of 64 bits only.
+    return {name: value for name, value in counts.items() if type(value) is int and 0 <= value < 2**63}

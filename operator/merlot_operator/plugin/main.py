@@ -159,12 +159,23 @@ def plan(
 ) -> None:
     """Show what applying a manifest would do: hot, reload or restart. Changes nothing; exits with 2 if refused."""
     kubectl = Kubectl(namespace, context)
-    text = sys.stdin.read() if str(file) == "-" else file.read_text()
-    is_refused = False
-    for document in yaml.safe_load_all(text):
-        if document and document.get("kind") == "Table":
-            is_refused |= _plan_table(kubectl, document)
-    raise typer.Exit(2 if is_refused else 0)
+    refused = [_plan_table(kubectl, document) for document in _tables(file)]
+    raise typer.Exit(2 if any(refused) else 0)
+
+
+def _tables(file: Path) -> list[dict[str, Any]]:
+    """Return the Tables of a manifest; raise CommandError if it is none."""
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text()
+        documents = [document for document in yaml.safe_load_all(text) if document is not None]
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise CommandError(f"cannot read {file}: {' '.join(str(error).split())}") from error
+    if not all(isinstance(document, dict) for document in documents):
+        raise CommandError(f"{file} is no manifest: write objects, such as a Table, divided by ---")
+    tables = [document for document in documents if document.get("kind") == "Table"]
+    if not all(isinstance(table.get("metadata"), dict) and table["metadata"].get("name") for table in tables):
+        raise CommandError(f"a Table in {file} has no metadata.name")
+    return tables
 
 
 def _plan_table(kubectl: Kubectl, document: dict[str, Any]) -> bool:

@@ -48,7 +48,7 @@ class Holding:
     def measure(self) -> None:
         """Measure what the state holds now; raise as `Account.expect` does."""
         before, self._num_bytes = self._num_bytes, held_bytes(self._state)
-        account.current().account.add(self._function_name, self._num_bytes - before)
+        account.current().resize(self._function_name, before, self._num_bytes)
 
     def columns(self, columns: list[pa.Array]) -> list[pa.Array]:
         """Charge state columns that were made from the state, and return them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -48,7 +48,7 @@ class Directory:
         self._health = ServerHealth(self._tuning.suspect_s)
         self._executor = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="broker-watch")
         self._tables: dict[TableName, ServedTable] = {}
-        self._by_spelling: dict[str, TableName] = {}
+        self._spellings = _Spellings()
         self._watches: dict[TableName, TableWatch] = {}
         self._drains: Mapping[InstanceId, DrainRecord] = {}
         self._live: frozenset[InstanceId] = frozenset()
@@ -87,7 +87,7 @@ class Directory:
     def find(self, name: str) -> ServedTable | None:
         """Return the table that SQL names, with or without a type; in upper or lower case if only one table fits.
         `ServedTable.check_spelled` tells whether the type may be named."""
-        table = self._by_spelling.get(name) or self._by_spelling.get(name.lower())
+        table = self._spellings.find(name)
         return None if table is None else self._tables.get(table)
 
     @property
@@ -182,26 +182,51 @@ class Directory:
         }
 
     def _set(self, name: TableName, served: ServedTable | None) -> None:
-        is_known = name in self._tables
-        if served is not None:
-            self._tables[name] = served
-        else:
+        if served is None:
             self._tables.pop(name, None)
-        if is_known != (served is not None):
-            self._by_spelling = _spellings(self._tables)
+            self._spellings.remove(name)
+        else:
+            self._tables[name] = served
+            self._spellings.add(name)
         self.on_change()
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
 
-def _spellings(tables: Mapping[TableName, ServedTable]) -> dict[str, TableName]:
-    """Map spellings to tables. Exact names win over lower-case ones; a lower-case spelling of two tables names
-    neither."""
-    exact: dict[str, TableName] = {}
-    lowered: dict[str, list[TableName]] = {}
-    for table in tables:
-        for spelling in (str(table), str(raw_name(table)), str(realtime(raw_name(table)))):
-            exact[spelling] = table
-            lowered.setdefault(spelling.lower(), []).append(table)
-    return {text: matches[0] for text, matches in lowered.items() if len(matches) == 1} | exact
+class _Spellings:
+    """Names of tables by the texts that mean them. Exact names win over lower-case ones; a lower-case spelling of two
+    tables names neither. Any thread may search."""
+
+    def __init__(self) -> None:
+        self._exact: dict[str, TableName] = {}
+        self._lowered: dict[str, tuple[TableName, ...]] = {}
+
+    def find(self, text: str) -> TableName | None:
+        """Return the table that a text means; None if there is none, or more than one."""
+        lowered = text.lower()
+        matches = self._lowered.get(lowered, ())
+        return self._exact.get(text) or self._exact.get(lowered) or (matches[0] if len(matches) == 1 else None)
+
+    def add(self, table: TableName) -> None:
+        """Add a table, unless it is there."""
+        if str(table) in self._exact:
+            return
+        for text in _texts(table):
+            self._exact[text] = table
+            self._lowered[text.lower()] = (*self._lowered.get(text.lower(), ()), table)
+
+    def remove(self, table: TableName) -> None:
+        """Remove a table, if it is there."""
+        if str(table) not in self._exact:
+            return
+        for text in _texts(table):
+            self._exact.pop(text, None)
+            others = tuple(other for other in self._lowered.pop(text.lower(), ()) if other != table)
+            if others:
+                self._lowered[text.lower()] = others
+
+
+def _texts(table: TableName) -> Collection[str]:
+    """Return the texts that mean a table, with a type and without."""
+    return {str(table), str(raw_name(table)), str(realtime(raw_name(table)))}

@@ -29,7 +29,10 @@ MAX_PROBLEMS = 5
 def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId, DrainRecord]) -> EchoRecord:
     """Return the report. `drains`: marks that this broker has seen. `busy` has the marked servers that its routes do
     not avoid yet."""
-    busy = {instance: tuple(sorted(name for name in tables if instance in _asked(tables[name]))) for instance in drains}
+    busy = {
+        instance: tuple(sorted(name for name, table in tables.items() if instance in table.snapshot.servers))
+        for instance in drains
+    }
     return EchoRecord(
         revisions={name: tables[name].revision for name in sorted(tables)},
         drains={instance: mark.token for instance, mark in sorted(drains.items())},
@@ -37,11 +40,6 @@ def echo_of(tables: Mapping[TableName, ServedTable], drains: Mapping[InstanceId,
         problems={name: problems[:MAX_PROBLEMS] for name in sorted(tables) if (problems := tables[name].problems())},
         missed={name: number for name in sorted(tables) if (number := len(tables[name].snapshot.unavailable))},
     )
-
-
-def _asked(table: ServedTable) -> set[InstanceId]:
-    """Return the servers that queries of the table are sent to now."""
-    return set().union(*{segment.replicas for segment in table.snapshot.segments.values()})
 
 
 class Echo:

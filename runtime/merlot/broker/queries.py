@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 from merlot.broker import metrics
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Leaves, QueryCall, summed_stats
+from merlot.broker.offloading import in_thread, is_quick, last_step
 from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
@@ -48,8 +49,6 @@ from merlot.vectors import account
 
 _LOG = logging.getLogger(__name__)
 
-MIN_COLUMNS = 10
-"""Fewest columns that a row counts for: a narrow row costs as much as this many values."""
 INLINE_CONSTANTS = 100
 
 
@@ -219,11 +218,7 @@ class Queries:
         if is_short and all(isinstance(output.expr, Literal) for output in bound.select):
             return _constant_rows(bound)
         cancel = CancelToken.after(timeout_s, self._clock)
-        try:
-            return await asyncio.to_thread(_constant_rows, bound, cancel.check)
-        except asyncio.CancelledError:
-            cancel.cancel()
-            raise
+        return await in_thread(cancel, _constant_rows, bound, cancel.check)
 
     def _charge(self, plan: PlannedQuery) -> None:
         """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
@@ -247,7 +242,8 @@ class Queries:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
             if plan.rewrites is not None:
                 explained = replace(explained, rows=with_rewrites(explained.rows, plan.rewrites))
-        await self._fill_from_gathered(answer, plan, table, asked.gathered, explained)
+        cancel = last_step(ask.deadline, self._clock)
+        await self._fill_from_gathered(answer, plan, table, asked.gathered, explained, cancel)
         answer.num_segments_pruned_by_broker = asked.selection.num_pruned
         answer.total_docs = asked.total_docs(answer.stats)
         answer.tables = (table.raw_name,)
@@ -259,6 +255,7 @@ class Queries:
         table: ServedTable,
         gathered: Gathered,
         explained: Explained | None,
+        cancel: CancelToken,
     ) -> None:
         started = self._clock.monotonic()
         if explained is not None:
@@ -266,7 +263,7 @@ class Queries:
             answer.num_empty_filter_segments = explained.num_empty_filter
             answer.num_match_all_filter_segments = explained.num_match_all
         elif gathered.failed is None:
-            answer.result = await self._reduced(plan, gathered.partials, table, by_column=answer.by_column)
+            answer.result = await self._reduced(plan, gathered.partials, table, cancel, by_column=answer.by_column)
         answer.exceptions = gathered.exceptions()
         answer.stats = summed_stats(gathered.partials)
         answer.num_servers_queried = gathered.num_servers_queried
@@ -274,24 +271,29 @@ class Queries:
         answer.reduce_time_ms = int((self._clock.monotonic() - started) * 1000)
 
     async def _reduced(
-        self, plan: PlannedQuery, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+        self,
+        plan: PlannedQuery,
+        partials: Sequence[Partial],
+        table: ServedTable,
+        cancel: CancelToken,
+        *,
+        by_column: bool,
     ) -> ResultRows | ResultColumns:
         assert plan.tree is not None
-        num_rows = sum([partial.num_rows for partial in partials])
-        if num_rows * max(len(plan.tree.finish.outputs), MIN_COLUMNS) > self._inline_values:
-            return await asyncio.to_thread(_reduce, plan, partials, table, by_column=by_column)
-        return _reduce(plan, partials, table, by_column=by_column)
+        if is_quick(plan.tree, partials, self._inline_values):
+            return _reduce(plan, partials, table, cancel, by_column=by_column)
+        return await in_thread(cancel, _reduce, plan, partials, table, cancel, by_column=by_column)
 
 
 def _reduce(
-    plan: PlannedQuery, partials: Sequence[Partial], table: ServedTable, *, by_column: bool
+    plan: PlannedQuery, partials: Sequence[Partial], table: ServedTable, cancel: CancelToken, *, by_column: bool
 ) -> ResultRows | ResultColumns:
     tree, is_staged = plan.tree, plan.rewrites is not None
     assert tree is not None
     taken_over = None if is_staged else scalar_aggregates.answer(tree, partials)
     if taken_over is not None:
         return ResultRows(*taken_over[:2], [taken_over[2]])
-    with account.Working():
+    with account.Working(check=cancel.check):
         max_groups = table.spec.limits.max_groups
         reduced = reduce(tree, partials, table.schema, max_groups=max_groups, nothing_is_null=is_staged)
         columns = ResultColumns(reduced)

@@ -48,9 +48,12 @@ class Refresher:
         self._stale.call()
 
     def poke_in(self, delay_s: float) -> None:
-        """Request a read after a delay; a later call replaces the delay."""
+        """Request a read after a delay. The earliest of several such requests counts."""
+        at_s = self._loop.time() + max(0.0, delay_s)
+        if self._timer is not None and self._timer.when() <= at_s:
+            return
         self._cancel_timer()
-        self._timer = self._loop.call_later(max(0.0, delay_s), self._stale.call)
+        self._timer = self._loop.call_at(at_s, self._timer_ended)
 
     async def stop(self) -> None:
         """End the task; a read that is under way is abandoned."""
@@ -62,6 +65,10 @@ class Refresher:
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+
+    def _timer_ended(self) -> None:
+        self._timer = None
+        self._stale.call()
 
     async def _run(self) -> None:
         while True:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from merlot.broker.leaves import Leaves, QueryCall, TableAnswers, summed_stats
+from merlot.broker.offloading import in_thread, last_step
 from merlot.broker.planning.planner import PlannedQuery
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.response import BrokerAnswer, ResultColumns
@@ -26,11 +27,13 @@ from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
+from merlot.query.context import CancelToken
 from merlot.query.plan.make import plan as make_plan
 from merlot.query.plan.nodes import Leaf, LeafKind, Reduce, refilter
 from merlot.tree import tree_json
 from merlot.tree.nodes import Aggregate, BoundQuery, Output
 from merlot.tree.types import LONG
+from merlot.vectors import account
 
 FEW_ROWS: Final = 20_000
 """Most rows of an answer that is gathered at once, like any other."""
@@ -219,11 +222,12 @@ class _PieceStream:
 
     async def _ask(self, piece: RoutePiece) -> _PieceResult:
         most_rows = SLACK * self._rows_wanted if piece.is_cuttable else None
+        deadline = asyncio.get_running_loop().time() + self._left_s
         gathered = await self._leaves.ask_for(
             piece,
             replace(self._plan, query=self._query(most_rows)),
             self._asked,
-            replace(self._asking, deadline=asyncio.get_running_loop().time() + self._left_s),
+            replace(self._asking, deadline=deadline),
         )
         failed = gathered.failed
         if failed is not None and piece.is_cuttable and failed.code == QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED:
@@ -233,7 +237,8 @@ class _PieceStream:
         if most_rows is not None and any(partial.num_rows > most_rows for partial in gathered.partials):
             return _PieceResult(piece, None, gathered, is_too_large=True)
         num_bytes = sum(partial.data.nbytes for partial in gathered.partials)
-        rows = await asyncio.to_thread(reduce, self._tree, gathered.partials, self._asked.table.schema)
+        cancel = last_step(deadline)
+        rows = await in_thread(cancel, _reduce, self._tree, gathered, self._asked.table, cancel)
         return _PieceResult(piece, rows, gathered, num_bytes)
 
     def _query(self, most_rows: int | None) -> bytes:
@@ -262,6 +267,11 @@ def _without_limit(tree: Reduce) -> Reduce:
     """Return the plan for the rows of a piece, without LIMIT and OFFSET."""
     work = replace(tree.leaf.work, rows_needed=_ALL)
     return Reduce(Leaf(work, tree.leaf.filter), replace(tree.finish, limit=_ALL, offset=0))
+
+
+def _reduce(tree: Reduce, gathered: Gathered, table: ServedTable, cancel: CancelToken) -> ResultTable:
+    with account.Working(check=cancel.check):
+        return reduce(tree, gathered.partials, table.schema)
 
 
 def _power_of_two(number: int) -> int:

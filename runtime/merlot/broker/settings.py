@@ -19,7 +19,8 @@ class BrokerSettings:
     """Bounds of the work on a broker's event loop, and of what the broker keeps in memory."""
 
     inline_values: int = 20_000
-    """Larger partial answers, by rows times columns, are reduced in a thread, so that other queries go on."""
+    """Larger partial answers, by rows times columns or by bytes, are reduced in a thread, so that other queries go
+    on."""
     plan_cache_bytes: int = PLAN_CACHE_BYTES
     """Bytes of all cached texts and encoded plans together: a tree takes some twenty times as much."""
     stage_queries: int = 2

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 
 from merlot import memory
 from merlot.broker.leaves import MAX_RUNS, Leaves, QueryCall, TableAnswers, summed_stats
+from merlot.broker.offloading import in_thread, last_step
 from merlot.broker.planning.planner import PlannedQuery, PlannedStages
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.settings import BrokerSettings, stage_memory_bytes
@@ -29,6 +30,7 @@ from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
 from merlot.query.answer.reduce import reduce
 from merlot.query.answer.result import ResultTable
+from merlot.query.context import CancelToken
 from merlot.query.plan.nodes import refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.stages.engine import BATCH_ROWS, EngineRun, StageInterruptedError, relation_of
@@ -126,7 +128,8 @@ class Stages:
         async def ask(plan: PlannedQuery, filters: Sequence[KeyFilter]) -> LeafAnswers:
             if filters:
                 sources = [await tasks[_key(stages.leaves[key_filter.source])] for key_filter in filters]
-                plan = await asyncio.to_thread(_narrowed, plan, filters, sources)
+                cancel = last_step(asking.deadline)
+                plan = await in_thread(cancel, _narrowed, plan, filters, sources, cancel)
             return LeafAnswers(plan, await self._leaves.ask(plan, tables[plan.table], asking))
 
         for id_, plan in stages.leaves.items():
@@ -165,7 +168,8 @@ class Stages:
             EngineLimits(memory_bytes=memory_bytes, spill_bytes=settings.stage_spill_bytes),
             max_rows=min((limit.max_rows for limit in limits if limit.max_rows is not None), default=MAX_ROWS),
         )
-        work = _EngineRun(stages, asked, memory_bytes)
+        cancel = CancelToken()
+        work = _EngineRun(stages, asked, memory_bytes, cancel)
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._executor, work.run, engine)
         try:
@@ -174,6 +178,7 @@ class Stages:
         except TimeoutError as error:
             raise StageInterruptedError("query passed its deadline in its stages") from error
         finally:
+            cancel.cancel()
             # The next query needs the thread and the memory: wait until this one has let go of both.
             await ended(running, engine)
 
@@ -204,10 +209,11 @@ class _EngineRun:
     stages: PlannedStages
     asked: Mapping[str, LeafAnswers]
     max_bytes: int
+    cancel: CancelToken
 
     def run(self, engine: EngineRun) -> ResultTable:
         """Compute the answer. Raise MerlotError."""
-        with account.Working():
+        with account.Working(check=self.cancel.check):
             return self._run(engine)
 
     def _run(self, engine: EngineRun) -> ResultTable:
@@ -239,13 +245,15 @@ def _key(plan: PlannedQuery) -> _LeafKey:
     return plan.query, plan.where
 
 
-def _narrowed(plan: PlannedQuery, filters: Sequence[KeyFilter], sources: Sequence[LeafAnswers]) -> PlannedQuery:
+def _narrowed(
+    plan: PlannedQuery, filters: Sequence[KeyFilter], sources: Sequence[LeafAnswers], cancel: CancelToken
+) -> PlannedQuery:
     """Return a leaf's plan with filters by the keys of other leaves. The plan stays if one of those failed, since the
     query then fails too."""
     assert plan.tree is not None
     if any(source.answers.gathered.exceptions() for source in sources):
         return plan
-    with account.Working():
+    with account.Working(check=cancel.check):
         keys = [
             source.reduced.columns[key_filter.position] for key_filter, source in zip(filters, sources, strict=True)
         ]

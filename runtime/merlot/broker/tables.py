@@ -176,6 +176,8 @@ class TableWatch:
         self._reader = ReportReader(sources.metastore, name)
         self._refresher = Refresher(f"table {name}", self._refresh, retry_s=sources.retry_s)
         self._watches: list[Watch] = []
+        self._is_watched = False
+        """True once all watches are set."""
         self._rollbacks = RollbackDetector(sources.clock)
         self._state: _State | None = None
         self._served: ServedTable | None = None
@@ -188,8 +190,7 @@ class TableWatch:
         """Held by the thread that uses the reader, so that stopping waits for a read that is under way."""
 
     async def start(self) -> None:
-        """Watch the table's nodes, and read them once. If they cannot be read now, they are read later."""
-        await self._in_thread(self._watch)
+        """Watch the table's nodes, and read them once. If that fails now, it is tried again later."""
         self._refresher.start()
         await self._refresher.read_once()
 
@@ -203,14 +204,14 @@ class TableWatch:
         self._refresher.poke()
 
     def _watch(self) -> None:
-        metastore = self._sources.metastore
-        for path in (
-            paths.table_config(self._name),
-            paths.segments_root(self._name),
-            paths.lost(self._name),
-        ):
-            self._watches.append(metastore.watch(path, self._state_changed))
+        """Set the watches that are missing: the metastore may have fallen silent after some of them."""
+        if self._is_watched:
+            return
+        nodes = (paths.table_config(self._name), paths.segments_root(self._name), paths.lost(self._name))
+        for path in nodes[len(self._watches) :]:
+            self._watches.append(self._sources.metastore.watch(path, self._state_changed))
         self._reader.watch(self._state_changed)
+        self._is_watched = True
 
     def _unwatch(self) -> None:
         with self._reading:
@@ -244,6 +245,7 @@ class TableWatch:
 
     def _read(self) -> _State:
         with self._reading:
+            self._watch()
             return self._read_alone()
 
     def _read_alone(self) -> _State:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from merlot.catalog.publish import partition_records, ranges_of
+from merlot.catalog.publish import fitting_blooms, partition_records, ranges_of
 from merlot.cluster.column_types import format_columns
 from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord
 from merlot.errors import CorruptionError
@@ -77,7 +77,10 @@ def _finding(segment: ImmutableSegment, record: SegmentRecord, spec: TableSpec) 
         partitions=partition_records(
             {name: partition for name, partition in partitions.items() if name not in recorded}
         ),
-        blooms={name: text for name, text in filters.items() if name not in record.blooms},
+        blooms=fitting_blooms(
+            {name: text for name, text in filters.items() if name not in record.blooms},
+            sum(map(len, record.blooms.values())),
+        ),
         columns="" if record.columns else format_columns(columns),
     )
     is_empty = not (annotation.ranges or annotation.partitions or annotation.blooms or annotation.columns)

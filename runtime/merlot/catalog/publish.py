@@ -16,12 +16,15 @@ MAX_DISCOVERED = 8
 """Maximum number of columns in a record that are sorted without being declared so: a small segment may have dozens."""
 MAX_BOUND_CHARS = 64
 """Maximum length of a text that is a bound of such a column."""
+MAX_BLOOM_CHARS = 128 * 1024
+"""Maximum length of all Bloom filters in a record, as text: a record has to fit into a bucket."""
 
 
 def record_of(
     metadata: SegmentMetadata, url: str, size_bytes: int, blooms: Mapping[str, str] | None = None
 ) -> SegmentRecord:
-    """Return the record of a segment whose file is at `url`, with the small Bloom filters that its build reported.
+    """Return the record of a segment whose file is at `url`, with the small Bloom filters that its build reported, as
+    far as there is room for them.
 
     Push and refresh times are set when it is published."""
     return SegmentRecord(
@@ -34,10 +37,20 @@ def record_of(
         end_time_ms=metadata.end_time_ms,
         ranges=ranges_of(metadata),
         partitions=partition_records(metadata.partitions),
-        blooms=dict(blooms or {}),
+        blooms=fitting_blooms(blooms or {}),
         columns=format_columns({name: (column.type, column.multi_value) for name, column in metadata.columns.items()}),
         creation_time_ms=metadata.creation.time_ms,
     )
+
+
+def fitting_blooms(blooms: Mapping[str, str], num_chars: int = 0) -> dict[str, str]:
+    """Return the first of these filters that fit into a record which has filters of `num_chars` characters."""
+    fitting = {}
+    for column, text in blooms.items():
+        if num_chars + len(text) <= MAX_BLOOM_CHARS:
+            fitting[column] = text
+            num_chars += len(text)
+    return fitting
 
 
 def upload(deep_store: DeepStore, built: BuiltSegment, table: TableName) -> SegmentRecord:

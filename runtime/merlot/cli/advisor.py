@@ -31,6 +31,7 @@ from merlot.spec.indexing import IndexingSpec
 from merlot.spec.table import Table
 from merlot.sql.normal_form import normal_form
 from merlot.store.deepstore import DeepStore
+from merlot.uris import http_url
 
 MOST_QUESTIONS: Final = 60
 """Most queries that are tried: of the brokers' logs, those that took the longest in total; of a file, the first."""
@@ -204,7 +205,7 @@ def brokers_log(order: AdviceRequest, table: Table) -> list[NormalizedQuery]:
 
 def _broker_urls(client: NodeClient) -> list[str]:
     brokers = [instance for instance in client.get("/instances")["details"] if instance["role"] == "BROKER"]
-    return [f"http://{broker['hostName']}:{broker['port']}" for broker in brokers] or [client.url]
+    return [http_url(broker["hostName"], broker["port"]) for broker in brokers] or [client.url]
 
 
 def _logged(entry: Mapping[str, Any]) -> NormalizedQuery:

@@ -33,7 +33,7 @@ from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import EVERY_HOST, AllowedStreams
 from merlot.streams.folders import AllowedFolders
 from merlot.telemetry import LogFormat, configure_logging
-from merlot.uris import credentials_problem, redact
+from merlot.uris import credentials_problem, http_url, redact
 from merlot.wire.client import TcpChannel
 
 app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -278,7 +278,7 @@ def controller(
         role.service.recovery.read = recovered.read
 
         async def start() -> str:
-            return f"controller serves at http://{host}:{await role.start()}"
+            return f"controller serves at {http_url(host, await role.start())}"
 
         await run_until_signal(start, role.stop)
 
@@ -317,7 +317,7 @@ def broker(
         role = BrokerRole(metastore, config, _channel_to)
 
         async def start() -> str:
-            return f"broker serves at http://{host}:{await role.start()}"
+            return f"broker serves at {http_url(host, await role.start())}"
 
         await run_until_signal(start, role.stop)
 
@@ -402,7 +402,8 @@ def server(
 
         async def start() -> str:
             await role.start()
-            return f"server serves brokers at {host}:{role.query_port}, health at http://{host}:{role.http_port}/health"
+            health = f"health at {http_url(host, role.http_port)}/health"
+            return f"server serves brokers at {host}:{role.query_port}, {health}"
 
         async def stop() -> None:
             await role.drain()
@@ -483,7 +484,7 @@ def minion(
 
         async def start() -> str:
             await role.start()
-            return f"minion waits for tasks, health at http://{host}:{role.http_port}/health"
+            return f"minion waits for tasks, health at {http_url(host, role.http_port)}/health"
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 

@@ -16,6 +16,10 @@ from merlot.metastore.protocol import Check, Create, Delete, Metastore, Node, Op
 
 FENCE_HEADER = "Merlot-Fence"
 """Header of a request that makes a controller write for an operator."""
+MAX_DIGITS = 9
+"""Limit for the digits of a version: those of nodes have 32 bits."""
+MAX_SHOWN = 100
+"""Characters of a wrong fence that its error shows."""
 
 
 class WriterSupersededError(UnavailableError):
@@ -36,8 +40,8 @@ class Fence:
 def parse(text: str) -> Fence:
     """Parse the text of a fence, as `str` writes it; raise InvalidInputError."""
     namespace, _, version = text.partition("/")
-    if not namespace or not version.isdecimal():
-        raise InvalidInputError(f"fence must be NAMESPACE/VERSION got={text!r}")
+    if not namespace or not version.isdecimal() or len(version) > MAX_DIGITS:
+        raise InvalidInputError(f"fence must be NAMESPACE/VERSION got={text[:MAX_SHOWN]!r}")
     return Fence(namespace, int(version))
 
 

@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -140,11 +141,15 @@ class ControllerLoop:
         """Run until cancelled; then release the lease."""
         wake_up = WakeUp()
         self._wake = wake_up.call
+        in_thread = asyncio.get_running_loop().run_in_executor
+        # A thread of its own: those of the event loop may all wait for a slow deep store on behalf of clients.
+        threads = ThreadPoolExecutor(1, thread_name_prefix="controller-round")
         try:
             while True:
-                await wake_up.wait(await asyncio.to_thread(self.round))
+                await wake_up.wait(await in_thread(threads, self.round))
         finally:
-            await asyncio.to_thread(self.close)
+            await in_thread(threads, self.close)
+            threads.shutdown(wait=False)
 
     def round(self) -> float:
         """Look, decide and act once; return the number of seconds to wait for a wake-up. Blocks."""

@@ -42,6 +42,7 @@ from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 from merlot.streams.allowed import AllowedStreams
 from merlot.streams.folders import AllowedFolders
+from merlot.uris import http_url
 from merlot.wire.client import LocalChannel
 
 _LOG = logging.getLogger(__name__)
@@ -121,7 +122,7 @@ class EmbeddedNode:
     def url(self) -> str:
         """Address at which clients reach it."""
         host = "localhost" if self._config.host in {"0.0.0.0", "::", "127.0.0.1"} else self._config.host
-        return f"http://{host}:{self.port}"
+        return http_url(host, self.port)
 
     async def start(self) -> int:
         """Run every role; return the port. UnavailableError if the port is taken or another node has the folder."""

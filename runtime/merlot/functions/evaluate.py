@@ -68,7 +68,11 @@ def matches(expr: Expr, source: ColumnSource) -> Rows:
 
 def verdicts(expr: Expr, source: ColumnSource) -> tuple[Rows, Failure | None]:
     """Return the rows as `matches` does, and apart from them the failure of rows without a verdict."""
-    return decided(attempt(expr, source), source.num_rows)
+    spending = account.current()
+    mark = spending.held_bytes
+    vector = attempt(expr, source)
+    spending.release(mark)
+    return decided(vector, source.num_rows)
 
 
 def attempt(expr: Expr, source: ColumnSource) -> Vector:

@@ -61,11 +61,14 @@ def constant(value: bool, length: int) -> pa.Array:
 
 
 def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return one array of a type that casts know: dictionaries and runs are decoded; texts, bytes, lists and decimals
-    of other layouts become ordinary ones; extension types become their storage, except UUIDs, which have a text form of
-    their own."""
+    """Return one array of a type that casts know, and lists of such values: dictionaries and runs are decoded; texts,
+    bytes, lists and decimals of other layouts become ordinary ones; extension types become their storage, except UUIDs,
+    which have a text form of their own."""
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+        if column.num_chunks > 1:
+            # Arrow cannot always unite the dictionaries of chunks: their ids may be too narrow for all values.
+            return pa.concat_arrays([plain(chunk) for chunk in column.chunks])
+        column = column.chunk(0) if column.num_chunks else column.combine_chunks()
     kind = column.type
     if pa.types.is_dictionary(kind):
         return plain(column.dictionary_decode())
@@ -184,7 +187,7 @@ def readable(source: pa.Array) -> CastResult:
 
 
 def _lists(column: pa.Array) -> pa.ListArray:
-    return lists_of(lengths_of(column), elements_of(column), column.is_null())
+    return lists_of(lengths_of(column), plain(elements_of(column)), column.is_null())
 
 
 def _is_binary(kind: pa.DataType) -> bool:

@@ -25,6 +25,7 @@ from merlot.spec.table import TableSpec
 from merlot.values.types import TypeName
 
 _EPOCH = date(1970, 1, 1)
+_FIRST_DAY = (date.min - _EPOCH).days
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -107,7 +108,8 @@ def _days(conformed: Conformed, per_segment: int) -> pa.Array:
     if per_segment == 1:
         return days
     counted = days.to_numpy()
-    return pa.array(counted - counted % np.int32(per_segment))
+    # The stretch that 0001-01-01 is in may begin before it, where no date can name it.
+    return pa.array(np.maximum(counted - counted % np.int32(per_segment), np.int32(_FIRST_DAY)))
 
 
 def _partitions(rows: pa.Table, column: FieldSpec, function: PartitionFunctionSpec) -> CastResult:

@@ -116,16 +116,26 @@ class Pipeline:
             filled, num_tombstones = _filled(messages)
         pieces = [self._piece(filled, decoded) for decoded in decoded_pieces]
         conformed = [piece.conformed for piece in pieces]
-        tables = [part.rows for part in conformed]
+        rows, offsets = self._in_order(conformed)
         return StreamRows(
-            rows=tables[0] if len(tables) == 1 else pa.concat_tables([self._empty, *tables]),
-            offsets=np.concatenate([_NO_OFFSETS, *map(_offsets, conformed)]),
+            rows=rows,
+            offsets=offsets,
             next_offset=messages.next_offset,
             bad=functools.reduce(operator.add, (piece.bad for piece in pieces), BadRows()),
             cut=functools.reduce(operator.add, (Counter(part.cut) for part in conformed), Counter()),
             num_filtered=sum(piece.num_filtered for piece in pieces),
             num_tombstones=num_tombstones,
         )
+
+    def _in_order(self, pieces: Sequence[Conformed]) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Return the rows of all pieces and their offsets, in the order of the stream."""
+        tables = [piece.rows for piece in pieces]
+        rows = tables[0] if len(tables) == 1 else pa.concat_tables([self._empty, *tables])
+        offsets = np.concatenate([_NO_OFFSETS, *map(_offsets, pieces)])
+        if (np.diff(offsets) >= 0).all():
+            return rows, offsets
+        order = np.argsort(offsets, kind="stable")
+        return rows.take(pa.array(order)), offsets[order]
 
     def _piece(self, messages: Messages, decoded: Decoded) -> _Piece:
         evaluated = self._expressions.evaluate(self._source(messages, decoded))
@@ -144,7 +154,7 @@ class Pipeline:
             column = self._spec.table_schema.field(name)
             is_text = column is not None and column.type is TypeName.STRING
             values = _metadata(messages, source, self._partition, is_text=is_text)
-            columns[name] = values if len(rows) == len(messages) else values.take(pa.array(rows))
+            columns[name] = values if np.array_equal(rows, np.arange(len(messages))) else values.take(pa.array(rows))
         zeros = np.zeros(len(rows), dtype=np.int8)
         columns[SOURCE_FILE] = pa.DictionaryArray.from_arrays(pa.array(zeros), pa.array([self._place]))
         columns[SOURCE_ROW] = pa.array(messages.offsets[rows])

@@ -1,7 +1,8 @@
 """A kernel that walks Avro records of any schema without decoding their values.
 
-Before a C library reads a record, the kernel checks that the record is not nested too deeply, and that its bytes bound
-the sizes of its lists and maps. A schema is a table of nodes, each a row of an operation and its operands.
+Before a C library reads a record, the kernel checks that the record is not nested too deeply, that its bytes bound the
+sizes of its lists and maps, and that its decimals are short. A schema is a table of nodes, each a row of an operation
+and its operands.
 """
 
 import numpy as np
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 from merlot.kernels.avro_scan import BOOLEAN, DOUBLE, ENUM, FLOAT, NOTHING, STRING, VARINT, Bytes, Longs, varint
 from merlot.kernels.jit import kernel
 
-RECORD, UNION, ARRAY, MAP = range(8, 12)
+RECORD, UNION, ARRAY, MAP, DECIMAL = range(8, 13)
 """Operations in addition to those of `avro_scan`.
 
 Operands of RECORD and UNION: first child and number of children; of ARRAY and MAP: the node of an item; of FIXED: its
-bytes; of ENUM: its number of symbols."""
+bytes; of DECIMAL: its most bytes; of ENUM: its number of symbols."""
 MAX_DEPTH = 100
 """Deepest nesting of values; the library reads 500 levels on the stack of a thread."""
 SPARE_ITEMS = 1_000
@@ -54,9 +55,9 @@ def _is_bounded(
                 return False
         elif operation != NOTHING:
             length = 1 if operation == BOOLEAN else 4 if operation == FLOAT else 8 if operation == DOUBLE else first
-            if operation == STRING:
+            if operation in (STRING, DECIMAL):
                 length, at = varint(data, at, end)
-                if at < 0:
+                if at < 0 or (operation == DECIMAL and length > first):
                     return False
             if length < 0 or length > end - at:
                 return False
@@ -117,7 +118,8 @@ def find_unbounded(
 
     data: the records; record i is data[begins[i]:ends[i]]. nodes, children: the schema, whose root is node 0. frames:
     scratch, MAX_DEPTH rows of two. bad, 0 on entry, written: 1 for records that are nested deeper than MAX_DEPTH, have
-    more items or values than their bytes allow, or are malformed. Returns the number of bad records."""
+    more items or values than their bytes allow, have a decimal of too many bytes, or are malformed. Returns the number
+    of bad records."""
     num_bad = 0
     for row in range(len(begins)):
         if not _is_bounded(data, begins[row], ends[row], nodes, children, frames):

@@ -31,6 +31,7 @@ from merlot.metastore.protocol import Metastore, Watch
 from merlot.minion.control import CrashPoint, StopReason, TaskControl
 from merlot.minion.execution import Ending, Execution, TaskKind
 from merlot.minion.leftovers import sweep
+from merlot.minion.lost_runs import LostRuns
 from merlot.minion.tuning import MinionTuning
 from merlot.wakeups import WakeUp
 
@@ -85,6 +86,7 @@ class Worker:
         self._takes = settings.takes
         self._tuning = settings.tuning
         self._running: dict[str, _Running] = {}
+        self._lost = LostRuns(settings.tuning.backoff)
         self._jobs: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(settings.slots + 1, thread_name_prefix="merlot-task")
         self._is_draining = False
@@ -158,12 +160,16 @@ class Worker:
     async def _start_some(self, kind: str) -> None:
         if not self._free_slots(kind):
             return
-        queued = await asyncio.to_thread(queue.list_tasks, self._metastore, kind)
-        telemetry.MINION_QUEUED.labels(kind).set(len(queued))
+        queued, unreadable = await asyncio.to_thread(queue.list_readable, self._metastore, kind)
+        for task_id, error in unreadable.items():
+            _LOG.warning("task is left out task=%s cause=%s", task_id, error)
+        telemetry.MINION_QUEUED.labels(kind).set(len(queued) + len(unreadable))
+        self._lost.forget_others(kind, queued.keys())
+        ids = {*queued, *unreadable}
         for task in sorted(queued.values(), key=_turn):
             if not self._free_slots(kind):
                 return
-            if queue.whole_of(task.record.id) not in queued and self._is_due(task):
+            if queue.whole_of(task.record.id) not in ids and self._is_due(task):
                 await self._start_if_free(task)
 
     def _free_slots(self, kind: str) -> int:
@@ -176,9 +182,10 @@ class Worker:
         record = task.record
         if record.state is TaskState.POISONED or record.id in self._running or not self._takes(record):
             return False
-        if record.not_before_ms <= self._clock.now_ms():
+        not_before_ms = max(record.not_before_ms, self._lost.until_ms(record.kind, record.id))
+        if not_before_ms <= self._clock.now_ms():
             return True
-        self._wake_at_ms = min(record.not_before_ms, self._wake_at_ms or record.not_before_ms)
+        self._wake_at_ms = min(not_before_ms, self._wake_at_ms or not_before_ms)
         return False
 
     async def _start_if_free(self, task: QueuedTask) -> None:
@@ -214,6 +221,10 @@ class Worker:
             telemetry.MINION_RUNNING.labels(task.kind).dec()
             _LOG.info("task ends kind=%s task=%s ending=%s seconds=%.1f", task.kind, task.task_id, ending, seconds)
             await loop.run_in_executor(self._threads, self._leave, task, ending)
+            if ending is Ending.LOST:
+                self._lost.add(task.kind, task.task_id, self._clock.now_ms())
+            else:
+                self._lost.forget(task.kind, task.task_id)
             del self._running[task.task_id]
             if self._wake_up is not None:
                 self._wake_up.call()

@@ -23,6 +23,7 @@ from merlot.query.plan.nodes import Leaf, LeafKind, LeafWork
 from merlot.query.targets import LeafTarget, Task, TaskResult, matched, select
 from merlot.query.workers import Workers
 from merlot.segment.index.zones import BLOCK_DOCS
+from merlot.vectors import account
 
 MIN_SPLIT_DOCS = 4 * BLOCK_DOCS
 """Fewest docs of a task when a segment is split; a multiple of the zone maps' block."""
@@ -127,7 +128,20 @@ def _check_partial(work: LeafWork, data: pa.Table, limits: ExecutionLimits) -> N
 
 
 def _work(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> TaskResult:
-    """Run one task. `total` is the number of docs that all tasks look at."""
+    """Run one task, and hold nothing but its result afterwards. `total` is the number of docs that all tasks look
+    at."""
+    mark = account.current().held_bytes
+    return _settled(_computed(leaf, task, context, total), mark)
+
+
+def _settled(result: TaskResult, mark: int) -> TaskResult:
+    """Charge the columns of a finished task together, each of which may be too small to be counted."""
+    num_bytes = sum([column.nbytes for column in result.columns or ()])
+    account.current().settle("partial answers", mark, num_bytes)
+    return result
+
+
+def _computed(leaf: Leaf, task: Task, context: ExecutionContext, total: int) -> TaskResult:
     context.cancel.check()
     docs, num_entries = select(leaf, task, context)
     if not docs.pieces:
@@ -159,10 +173,11 @@ def _select_in_order(leaf: Leaf, tasks: Sequence[Task], context: ExecutionContex
         if wanted <= 0:
             break
         context.cancel.check()
+        mark = account.current().held_bytes
         docs, num_entries = select(leaf, task, context)
         num_rows = min(wanted, docs.count)
         check_size(context.limits, leaf.work.rows_needed - wanted + num_rows, 0)
         columns = select_first(task.target.leaf(leaf).work, task.target.columns, docs, num_rows) if num_rows else None
-        results.append(TaskResult(columns, num_rows, num_entries, matched(task, docs)))
+        results.append(_settled(TaskResult(columns, num_rows, num_entries, matched(task, docs)), mark))
         wanted -= num_rows
     return results

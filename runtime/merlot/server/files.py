@@ -112,12 +112,17 @@ class LocalSegmentFiles:
         return self._segments / table / sidecar_name(key, config)
 
     def sidecars(self, table: TableName) -> dict[str, list[Path]]:
-        """Return the sidecars that are here, by `name@crc`."""
+        """Return the sidecars that are here, by `name@crc`. Raises UnavailableError."""
         sidecars_of: dict[str, list[Path]] = {}
-        with contextlib.suppress(FileNotFoundError):
-            for file in (self._segments / table).iterdir():
+        folder = self._segments / table
+        try:
+            for file in folder.iterdir():
                 if file.name.endswith(SIDECAR_SUFFIX):
                     sidecars_of.setdefault(file.name.rsplit(".", 2)[0], []).append(file)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise _cannot("list", folder, error) from error
         return sidecars_of
 
     def make_room(self, table: TableName) -> None:
@@ -125,7 +130,7 @@ class LocalSegmentFiles:
         _make_room(str(self._segments / table), self.tuning.spare_bytes)
 
     def quarantine(self, table: TableName, key: str, reason: str) -> None:
-        """Set a corrupt file aside, so that it is fetched again and nobody opens it."""
+        """Set a corrupt file aside, so that it is fetched again and nobody opens it. Raises UnavailableError."""
         path = self.path_of(table, key)
         _LOG.error("segment file is corrupt, set aside table=%s segment=%s reason=%s", table, key, reason)
         telemetry.SERVER_QUARANTINED.labels(table).inc()
@@ -136,7 +141,7 @@ class LocalSegmentFiles:
             for old in sorted(self._quarantine.iterdir(), key=lambda file: file.stat().st_mtime_ns)[:-MAX_QUARANTINED]:
                 old.unlink()
         except OSError:
-            path.unlink(missing_ok=True)
+            delete_file(path)
 
     def adopt(self, table: TableName, key: SegmentKey, path: Path) -> None:
         """Take over a file that this server has made itself, instead of fetching it. Raises OutOfSpaceError,
@@ -149,21 +154,25 @@ class LocalSegmentFiles:
             raise UnavailableError(f"cannot keep segment file path={path} reason={error.strerror}") from error
 
     def remove(self, table: TableName, keys: Collection[str]) -> None:
-        """Delete files; readers that have a file open can still read it."""
+        """Delete files; readers that have a file open can still read it. Raises UnavailableError."""
         for key in keys:
-            self.path_of(table, key).unlink(missing_ok=True)
+            delete_file(self.path_of(table, key))
 
     def sweep(self, table: TableName, keep: Collection[str], sidecars: Collection[Path] = ()) -> None:
         """Delete what a former process left behind: unfinished files, versions that are not in `keep`, and sidecars
-        that are not among `sidecars`."""
+        that are not among `sidecars`. Raises UnavailableError."""
         directory = self._segments / table
         names = {*(f"{key}{SUFFIX}" for key in keep), *(path.name for path in sidecars)}
-        with contextlib.suppress(FileNotFoundError):
+        try:
             for file in directory.iterdir():
                 if file.name not in names:
-                    file.unlink(missing_ok=True)
+                    delete_file(file)
             if not names:
                 directory.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _cannot("delete", directory, error) from error
 
     def tables(self) -> list[TableName]:
         """Return the tables that have files here."""
@@ -210,6 +219,18 @@ def _make_room(directory: str, needed_bytes: int) -> None:
     free = disk.f_bavail * disk.f_frsize
     if free < needed_bytes:
         raise OutOfSpaceError(f"no space left on the disk free={free} needed={needed_bytes} path={directory}")
+
+
+def delete_file(path: Path) -> None:
+    """Delete a file if it is there. Raises UnavailableError."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _cannot("delete", path, error) from error
+
+
+def _cannot(action: str, path: Path, error: OSError) -> UnavailableError:
+    return UnavailableError(f"cannot {action} segment files path={path} reason={error.strerror}")
 
 
 def _read(path: str) -> bytes:

@@ -27,7 +27,7 @@ from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.sidecar.build import build_sidecar
 from merlot.segment.sidecar.plan import NOTHING, SidecarPlan, plan_of
 from merlot.segment.sidecar.sidecar import Sidecar
-from merlot.server.files import LocalSegmentFiles
+from merlot.server.files import LocalSegmentFiles, delete_file
 from merlot.server.loader import LoadFailure
 from merlot.server.tables import TableSegments
 from merlot.server.tuning import DEFAULT_LOADS, LoadTuning
@@ -166,7 +166,7 @@ class TableIndexer:
         except (CorruptionError, NotFoundError) as error:
             self._report_damage(path, error)
             self._segments.replace(key, segment.beside(None))
-            await self._in_thread(lambda: path.unlink(missing_ok=True))
+            await self._in_thread(lambda: delete_file(path))
             self.wake()
 
     # Making sidecars

@@ -62,6 +62,8 @@ SEAL_THREADS = 1
 """Threads that make segments of streams; rows come in meanwhile."""
 STREAM_WRITE_THREADS = 4
 """Partitions that write to the metastore at a time; writes of one table queue anyway."""
+LOOK_THREADS = 4
+"""Streams that are asked for their state at a time."""
 SNAPSHOT_THREADS = 1
 """Partitions of upsert tables whose checkpoint is written at a time."""
 UPSERT_THREADS = 1
@@ -134,6 +136,7 @@ class ServerRole:
         self._upserts = ThreadPoolExecutor(UPSERT_THREADS, thread_name_prefix="server-upsert")
         self._seals = ThreadPoolExecutor(SEAL_THREADS, thread_name_prefix="server-seal")
         self._stream_writes = ThreadPoolExecutor(STREAM_WRITE_THREADS, thread_name_prefix="server-stream-write")
+        self._looks = ThreadPoolExecutor(LOOK_THREADS, thread_name_prefix="server-look")
         self._snapshots = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="server-snapshot")
         self._scheduler = Scheduler(SchedulerConfig.of(config.settings))
         self._managers: dict[TableName, TableDataManager] = {}
@@ -278,6 +281,7 @@ class ServerRole:
         self._seals.shutdown(wait=True, cancel_futures=True)
         self._snapshots.shutdown(wait=True, cancel_futures=True)
         self._stream_writes.shutdown(wait=True, cancel_futures=True)
+        self._looks.shutdown(wait=True, cancel_futures=True)
         self._io.shutdown(wait=True)
 
     async def _start_http(self, bind_host: str) -> None:
@@ -295,6 +299,7 @@ class ServerRole:
         return start_loading(compiles=self._config.query_port is not None)
 
     def _make_deps(self) -> TableDataDeps:
+        consuming_bytes = self._config.settings.consuming_bytes or memory.total_bytes() // 4
         return TableDataDeps(
             metastore=self._metastore,
             instance=self.instance,
@@ -311,9 +316,10 @@ class ServerRole:
             streams=StreamThreads(
                 seals=self._seals,
                 writes=self._stream_writes,
+                looks=self._looks,
                 snapshots=self._snapshots,
-                turns=DecodeSlots(DECODE_THREADS),
-                memory=MemoryBudget(self._config.settings.consuming_bytes or memory.total_bytes() // 4),
+                turns=DecodeSlots(DECODE_THREADS, consuming_bytes // 8),
+                memory=MemoryBudget(consuming_bytes),
                 folder=self._config.data_dir / "sealing",
                 snapshot_folder=self._config.data_dir / "snapshots",
                 secrets_of=partial(read_secret, self._config.secrets_dir),
@@ -358,13 +364,19 @@ class ServerRole:
             await self._tables_changed.wait()
             try:
                 await self._follow_tables(await self._in_io(lambda: table_names(self._metastore)))
+                continue
             except MerlotError as error:
                 _LOG.warning("tables not read, kept as they are cause=%s", error)
-                self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
+            except Exception:  # noqa: BLE001 - the outermost loop
+                _LOG.exception("tables not followed instance=%s", self.instance)
+            self._loop.call_later(self._config.tuning.tables.retry_s, self._tables_changed.call)
 
     async def _follow_tables(self, names: Collection[TableName]) -> None:
-        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up."""
+        """Keep a manager per table. New managers open what is on the disk first; those of dropped tables clean up. A
+        manager whose task has ended is that of a table which was deleted, and perhaps applied again."""
         assert self._deps is not None
+        for name in [name for name, task in self._tasks.items() if _has_ended(task) and name in names]:
+            await self._drop_table(name)
         new = [TableDataManager(name, self._deps) for name in names if name not in self._managers]
         await asyncio.gather(*(self._open_table(manager) for manager in new))
         for name in [name for name in self._managers if name not in names]:
@@ -380,13 +392,17 @@ class ServerRole:
             # this one goes on trying.
             _LOG.error("table cannot be read, it is not served until it can table=%s cause=%s", manager.table, error)
         self._managers[manager.table] = manager
-        self._tasks[manager.table] = asyncio.create_task(manager.run())
+        task = self._tasks[manager.table] = asyncio.create_task(manager.run())
+        task.add_done_callback(lambda _: self._tables_changed.call())
 
     async def _drop_table(self, name: TableName) -> None:
         manager, task = self._managers.pop(name), self._tasks.pop(name)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await manager.forget()
+        try:
+            await manager.forget()
+        except MerlotError as error:
+            _LOG.warning("files of a dropped table stay until the next start table=%s cause=%s", name, error)
         _LOG.info("table dropped table=%s", name)
 
     def _sweep_unknown_tables(self) -> None:
@@ -411,3 +427,7 @@ class ServerRole:
 
     async def _in_io(self, work: Callable[[], T]) -> T:
         return await self._loop.run_in_executor(self._io, work)
+
+
+def _has_ended(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

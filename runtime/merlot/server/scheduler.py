@@ -125,7 +125,7 @@ class Scheduler:
         if self._has_room():
             return self._start()
         if self._num_waiting >= self._config.max_waiting:
-            raise OutOfCapacityError(f"too many queries wait limit={self._config.max_waiting}")
+            self._make_place(queue)
         turn = asyncio.get_running_loop().create_future()
         self._queues.setdefault(queue, deque()).append(turn)
         self._count_waiting(1)
@@ -133,13 +133,23 @@ class Scheduler:
             async with asyncio.timeout(timeout_s):
                 await turn
         except BaseException as error:
-            if turn.done() and not turn.cancelled():
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self._leave(_QuerySlot())  # the turn came just as we gave up: pass it on
             if isinstance(error, TimeoutError):
                 raise SchedulingTimeoutError(f"query waited too long for a thread waited_s={timeout_s:.3f}") from None
             raise
         finally:
             self._count_waiting(-1)
+
+    def _make_place(self, queue: str) -> None:
+        """Refuse the last query of the longest queue in favour of this one; raise OutOfCapacityError if this queue is
+        about as long."""
+        waiting = {name: [turn for turn in turns if not turn.done()] for name, turns in self._queues.items()}
+        longest = max(waiting.values(), key=len, default=[])
+        refusal = OutOfCapacityError(f"too many queries wait limit={self._config.max_waiting}")
+        if len(longest) <= len(waiting.get(queue, ())) + 1:
+            raise refusal
+        longest[-1].set_exception(refusal)
 
     def _has_room(self) -> bool:
         return self._num_young < self._config.max_young and self._num_running < self._config.max_running

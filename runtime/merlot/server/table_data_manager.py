@@ -37,7 +37,7 @@ from merlot.segment.contents import check_file
 from merlot.segment.immutable import ImmutableSegment, verify_file
 from merlot.segment.reader import Segment
 from merlot.server.batches.upserts import BatchUpserts, BatchUpsertsDeps
-from merlot.server.files import LoadSource, LocalSegmentFiles
+from merlot.server.files import LoadSource, LocalSegmentFiles, delete_file
 from merlot.server.indexing import IndexerDeps, TableIndexer
 from merlot.server.loader import Actions, Desired, Holdings, LoadFailure, decide
 from merlot.server.loads import LoadQueue
@@ -95,6 +95,7 @@ class TableDataManager:
         self._loop = asyncio.get_running_loop()
         self._wake_up = WakeUp()
         self._state: ServedTableState | None = None
+        self._watches: list[Watch] = []
         self._upsert_watch = UpsertWatch(deps.metastore, self.wake)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._have_come_in = WakeUp()
@@ -184,7 +185,6 @@ class TableDataManager:
 
     async def run(self) -> None:
         """Run until the table is gone, or this is cancelled."""
-        watches = await self._in_io(self._watch)
         reporting = self._reporter.run(self._log_progress)
         helpers = [asyncio.create_task(reporting), asyncio.create_task(self._follow_loads())]
         helpers.append(asyncio.create_task(self._run_stream()))
@@ -204,7 +204,7 @@ class TableDataManager:
             if self._batches is not None:
                 await self._batches.stop()
             self._upsert_watch.follow(None)
-            for watch in watches:
+            for watch in self._watches:
                 watch.cancel()
 
     async def withdraw(self) -> None:
@@ -231,10 +231,10 @@ class TableDataManager:
     async def check(self, key: str, verify: Callable[[Path], None] = verify_file) -> bool:
         """Read every byte of an open segment's file, and return True if it is sound. A corrupt file is set aside and
         fetched again."""
-        if key not in self.segments:
+        segment = self.segments.get(key)
+        if segment is None:
             return True
         path = self._deps.files.path_of(self.table, key)
-        segment = self.segments.segments[key]
         try:
             await self._in_loads(lambda: verify(path))
             if segment.is_lost:
@@ -248,7 +248,10 @@ class TableDataManager:
     async def _check_all(self, name: str, keys: Iterable[str]) -> None:
         try:
             for key in keys:
-                await self.check(key, check_file)
+                try:
+                    await self.check(key, check_file)
+                except MerlotError as error:
+                    _LOG.warning("segment file not checked table=%s segment=%s cause=%s", self.table, key, error)
         finally:
             self._tasks.pop(name, None)
 
@@ -257,12 +260,15 @@ class TableDataManager:
         self.segments.drop(key)
         self._reporter.mark()
         self._retired.pop(key, None)
-        await self._in_io(lambda: self._deps.files.quarantine(self.table, key, reason))
-        self.wake()
+        try:
+            await self._in_io(lambda: self._deps.files.quarantine(self.table, key, reason))
+        finally:
+            self.wake()
 
     async def _guarded_pass(self) -> float | None:
         """Run a pass, and try again soon if it fails: whatever fails, what is served stays served."""
         try:
+            await self._in_io(self._watch)
             return await self._pass()
         except NotFoundError:
             raise
@@ -347,7 +353,6 @@ class TableDataManager:
             table=self.table,
             instance=deps.instance,
             files=deps.files,
-            io=deps.io,
             clock=deps.clock,
             store_of=deps.store_of,
             grace_s=deps.grace_s,
@@ -483,6 +488,8 @@ class TableDataManager:
             read = [segment for key in keys if (segment := self.segments.drop(key)) is not None]
             await self._in_io(lambda: self._remove(keys, read, sidecars))
             _LOG.info("segments dropped table=%s num_segments=%d", self.table, len(keys))
+        except MerlotError as error:
+            _LOG.warning("files of dropped segments stay until the next start table=%s cause=%s", self.table, error)
         finally:
             self._leaving.difference_update(keys)
             self._tasks.pop(name, None)
@@ -499,7 +506,7 @@ class TableDataManager:
                 segment.prepare()
         self._deps.files.remove(self.table, keys)
         for path in sidecars:
-            path.unlink(missing_ok=True)
+            delete_file(path)
 
     def _standing(self) -> ReportContents:
         """Return what the report shall say."""
@@ -546,10 +553,12 @@ class TableDataManager:
         return {key for instance in live if instance in reports for key in reports[instance].loaded}
 
     def _read(self) -> ServedTableState:
-        record = get_table(self._deps.metastore, self.table)
-        previous = None if self._state is None else self._state.view
-        view = load(self._deps.metastore, self.table, previous)
-        before = self._state
+        """Read the table. Raise NotFoundError also if it was deleted and applied again: the new table has a manager of
+        its own."""
+        record, before = get_table(self._deps.metastore, self.table), self._state
+        if before is not None and before.version[0] != record.created_ms:
+            raise NotFoundError(f"table was deleted and applied again table={self.table}")
+        view = load(self._deps.metastore, self.table, None if before is None else before.view)
         is_same = before is not None and before.version == record.version
         spec = before.spec if before is not None and is_same else spec_of(record).spec
         upserting = Upserting()
@@ -566,13 +575,14 @@ class TableDataManager:
         mine = (view.segment(name) for name, instances in view.assignment.items() if me in instances)
         return {record.key_text: record for record in mine if record is not None and not record.is_open}
 
-    def _watch(self) -> list[Watch]:
-        metastore = self._deps.metastore
-        nodes = (paths.table_config(self.table), paths.segments_root(self.table))
-        watches = [metastore.watch(path, self.wake) for path in nodes]
+    def _watch(self) -> None:
+        """Set the watches that are missing: the metastore may have fallen silent after some of them."""
+        table = self.table
         # The report is checked after each change, by any process: changes by others are undone.
-        report = paths.report_root(self.table, self._deps.instance)
-        return [*watches, metastore.watch(report, self._on_report)]
+        report = (paths.report_root(table, self._deps.instance), self._on_report)
+        nodes = ((paths.table_config(table), self.wake), (paths.segments_root(table), self.wake), report)
+        for path, callback in nodes[len(self._watches) :]:
+            self._watches.append(self._deps.metastore.watch(path, callback))
 
     def _on_report(self) -> None:
         """Check the report; on a thread of the metastore."""

@@ -52,11 +52,12 @@ HOST_PROPERTIES: Final = frozenset(
         *("sasl.kerberos.keytab", "sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.jwt.template.file"),
         *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.crl.location"),
         *("ssl.keystore.location", "ssl.truststore.location", "https.ca.location", "offset.store.path"),
-        "sasl.oauthbearer.assertion.private.key.file",
+        *("sasl.oauthbearer.assertion.private.key.file", "sasl.oauthbearer.metadata.authentication.type"),
     }
 )
-"""Properties that name programs, libraries and files of the consuming machine. Authors of Tables may not control that
-machine; keys and certificates are given as text, by `ssl.ca.pem` and the like."""
+"""Properties that name programs, libraries and files of the consuming machine, or have it present its own identity (the
+token of a cloud's metadata service). Authors of Tables may not control that machine; keys and certificates are given as
+text, by `ssl.ca.pem` and the like."""
 
 
 class DecoderType(StrEnum):

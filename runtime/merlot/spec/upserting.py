@@ -19,7 +19,7 @@ from merlot.spec.model import SpecModel
 from merlot.values import periods
 from merlot.values.durations import duration_ms
 
-TTL = r"^[0-9]{1,18}(s|m|h|d|w)?$"
+TTL = r"^([0-9]{1,18}|(0|[1-9][0-9]{0,8})(s|m|h|d|w))$"
 
 Ttl = Annotated[str, Field(pattern=TTL, max_length=19)]
 
@@ -104,7 +104,7 @@ class TtlSpec(SpecModel):
 
     unit: TtlUnit
     """Unit of the value."""
-    value: int = Field(ge=1, le=10**9)
+    value: int = Field(ge=1, le=10**9 - 1)
     """Number of units."""
 
 

@@ -81,6 +81,8 @@ def _called(function: AggregationFunction, args: Sequence[Expr]) -> tuple[str, S
 def _check(function: AggregationFunction, parameter: AggregateParameter, arg: Expr) -> None:
     if parameter.is_constant and not isinstance(arg, Literal):
         raise SqlValidationError(f"{function.name} needs its {parameter.name} as a constant")
+    if parameter.is_constant and isinstance(arg, Literal) and arg.value is None:
+        raise SqlValidationError(f"{function.name} needs a value for its {parameter.name}, not NULL")
     takes_lists = function.flattens and parameter is function.parameters[0]
     if takes_lists and not arg.type.is_array:
         raise SqlValidationError(f"{function.name} needs a multi-value column, not {arg.type}")

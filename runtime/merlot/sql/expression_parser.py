@@ -185,7 +185,7 @@ class ExpressionParser(TokenReader):
         if column is None:
             return None
         constant = self._tokens[at + 2]
-        if constant.isdigit():
+        if constant.isascii() and constant.isdigit():
             return Comparison(function, column, Number(constant))
         return Comparison(function, column, Text(text_in(constant))) if constant[:1] == "'" else None
 

@@ -21,6 +21,7 @@ from merlot.sql.aggregation import check_arity, count_rows, typed_aggregate
 from merlot.sql.boolean_logic import conjunction, disjunction, predicate
 from merlot.sql.budget import Budget
 from merlot.sql.decimal_constants import decimal_result
+from merlot.sql.expression_sizes import ExprSizes
 from merlot.sql.labels import DISTINCT_FORMS, cast_type_name
 from merlot.sql.scope import NameScope
 from merlot.sql.syntax import (
@@ -108,6 +109,7 @@ class Binder:
     budget: Budget = field(default_factory=Budget)
     stages: StageBinder | None = None
     """Binder of slots; None if the query has one stage."""
+    sizes: ExprSizes = field(default_factory=ExprSizes)
 
     def bind(self, node: Node) -> Expr:
         """Return the typed expression. Raise errors of `tree.errors`."""
@@ -116,7 +118,9 @@ class Binder:
         if handler is None:
             raise UnsupportedSqlError(feature_name(node))
         try:
-            return handler(self, node)
+            bound = handler(self, node)
+            self.sizes.check(bound)
+            return bound
         except SqlError as error:
             if error.token is None:  # otherwise a node below this one is to blame
                 error.token = getattr(node, "token", None)
@@ -278,7 +282,9 @@ def _membership(binder: Binder, node: In, *, negated: bool = False) -> Expr:
     if isinstance(items[0], Constants):
         return _listed(binder.bind(node.subject), items[0], negated=negated, nulls=binder.nulls)
     bound = [binder.bind(item) for item in items]
-    return predicates.member(binder.bind(node.subject), bound, negated=negated, nulls=binder.nulls)
+    subject = binder.bind(node.subject)
+    binder.sizes.check(subject, len(bound))
+    return predicates.member(subject, bound, negated=negated, nulls=binder.nulls)
 
 
 def _membership_in_query(binder: Binder, node: InQuery) -> Expr:
@@ -333,6 +339,8 @@ def _distinct(binder: Binder, node: Distinct) -> Expr:
 
 def _case(binder: Binder, node: Case) -> Expr:
     subject = binder.bind(node.subject) if node.subject is not None else None
+    if subject is not None:
+        binder.sizes.check(subject, len(node.branches))
     branches: list[tuple[Expr, Expr]] = []
     for condition, value in node.branches:
         if subject is None:

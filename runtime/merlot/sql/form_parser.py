@@ -332,7 +332,7 @@ class FormParser(ExpressionParser):
     def _fraction(self) -> Node:
         """Read the digits of `.5`."""
         token = self._tokens[self._at]
-        if not token[:1].isdigit() or "." in token:
+        if not token[:1].isdigit() or not token.isascii() or "." in token:
             raise self._error("expected digits after the point")
         self._at += 1
         return Number(f"0.{token}")

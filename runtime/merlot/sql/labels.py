@@ -50,6 +50,7 @@ from merlot.sql.syntax import (
     children,
 )
 from merlot.tree import literals
+from merlot.tree.errors import SqlValidationError
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Literal
 from merlot.tree.types import STRING
@@ -120,6 +121,8 @@ _NAMED_BY_ALL_ARGUMENTS: Final = frozenset(
 )
 _USUAL_COMPRESSION: Final = "100"
 _BLANK: Final = "' '"
+MAX_REPEATED_CHARS: Final = 8 << 20
+"""Most characters of a label by which it is longer than its text: a CASE repeats its subject in each branch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +162,13 @@ def constant_text(literal: Literal) -> str:
     return str(literals.convert(literal, STRING).value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Labels:
     names: LabelNames
     varying: frozenset[int]
     """Ids of the nodes that are, or contain, a column or an aggregate; others are constants."""
+    num_repeated: int = 0
+    """Characters that CASEs have added by repeating their subjects."""
 
     def text(self, part: Node) -> str:
         part = _bare(part)
@@ -255,9 +260,13 @@ class _Labels:
     def _branches(self, node: Case) -> list[str]:
         """Return conditions and values in turn, then the value of ELSE. `CASE x WHEN 1` tests `x = 1`."""
         shown: list[str] = []
+        subject = None if node.subject is None else self.text(node.subject)
+        self.num_repeated += len(subject or "") * len(node.branches)
+        if self.num_repeated > MAX_REPEATED_CHARS:
+            raise SqlValidationError("label of CASE is too long, name the expression with AS")
         for condition, value in node.branches:
             test = self.text(condition)
-            shown.append(test if node.subject is None else f"equals({self.text(node.subject)},{test})")
+            shown.append(test if subject is None else f"equals({subject},{test})")
             shown.append(self.text(value))
         return [*shown, "'null'" if node.default is None else self.text(node.default)]
 

@@ -50,6 +50,8 @@ class Parser(FormParser):
     """Parses one query. Recursive descent: a method for each rule of the grammar."""
 
     _num_terms = 0
+    _rows_read: tuple[int, int, Values] = (-1, -1, Values(()))
+    """Places before and after rows of VALUES that a query begins with, and the rows: they are not read again."""
 
     def statement(self) -> Query:
         """Parse the whole text as one query. Raise SqlParseError, SqlValidationError or UnsupportedSqlError."""
@@ -136,7 +138,11 @@ class Parser(FormParser):
         return self._select()
 
     def _rows(self) -> Values:
-        return Values(self._list(self._row))
+        start, end, rows = self._rows_read
+        if start != self._at:
+            return Values(self._list(self._row))
+        self._at = end
+        return rows
 
     def _row(self) -> list[Node]:
         value = self._value()
@@ -315,6 +321,7 @@ class Parser(FormParser):
             rows = self._rows()
             if self._words[self._at] == ")":
                 return rows
+            self._rows_read = start + 1, self._at, rows
         self._at = start
         if self._starts_query():
             return Derived(self._query(), is_lateral)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from itertools import islice
+from typing import Final, Protocol
 
 from merlot.spec.derived import derived_of, unit_of
 from merlot.spec.schema import TableSchema
@@ -25,6 +26,10 @@ VIRTUAL_COLUMNS = {
     "$endTime": Column("$endTime", TIMESTAMP),
 }
 _REFUSED_VIRTUAL = frozenset({"$partitionId"})
+MAX_HINT_CHARS: Final = 64
+"""Longest name that is suggested for another. Comparing two names of 200 characters takes some 6 ms."""
+_MAX_HINT_NAMES: Final = 1_000
+"""Most names that are compared with an unknown one."""
 
 
 def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
@@ -36,6 +41,15 @@ def parts_of_name(name: str, qualifier: str) -> Iterator[tuple[str, str]]:
     if len(words) > 2:
         yield words[0], ".".join(words[1:])
     yield "", ".".join(words)
+
+
+def hint(name: str, names: Iterable[str]) -> str:
+    """Return the end of a message that suggests the nearest of these names; empty if none is near."""
+    if len(name) > MAX_HINT_CHARS:
+        return ""
+    short = (candidate for candidate in names if len(candidate) <= MAX_HINT_CHARS)
+    near = difflib.get_close_matches(name, list(islice(short, _MAX_HINT_NAMES)), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 class NameScope(Protocol):
@@ -141,6 +155,5 @@ class Scope:
         written = f"{qualifier}.{name}" if qualifier else name
         place = f" table={self.table}" if self.table else ""
         names = () if self.schema is None else (*self.schema.names, *self.aliases)
-        near = difflib.get_close_matches(written, names, n=1) or difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return UnknownColumnError(f"unknown column name={written}{place}{hint}")
+        suggestion = hint(written, names) or hint(name, names)
+        return UnknownColumnError(f"unknown column name={written}{place}{suggestion}")

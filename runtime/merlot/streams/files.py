@@ -18,32 +18,25 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from merlot.errors import InvalidInputError, UnavailableError
+from merlot.streams.file_lines import CHUNK_BYTES, NO_LINES, Lines, read_lines
 from merlot.streams.folders import EVERY_FOLDER, AllowedFolders
 from merlot.streams.protocol import Messages, OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 
 FILE_BITS = 36
 """Bits of an offset for the byte within a file: a file may have 64 GiB."""
 MAX_NUMBER = 99_999_999
-CHUNK_BYTES = 1 << 20
-MAX_LINE_BYTES = 64 << 20
-"""Size of the longest line. A longer line is truncated: it is then one bad message, and the partition goes on."""
 _POSITION_MASK = (1 << FILE_BITS) - 1
 LOOK_S = 0.002
 """Seconds between two checks for new lines, at first."""
 LONGEST_LOOK_S = 0.016
 """Longest pause between checks while no lines come: 64 partitions that checked every 2 ms left a core no time for
 rows."""
-_LINE_BREAK = ord("\n")
-_IS_SPACE = np.isin(np.arange(256), list(b" \t\n\r\x0b\f"))
 _NUMBER = re.compile(r"([0-9]+)(\.[^.]*)?$")
 
 
@@ -81,12 +74,18 @@ class FilesStream:
 
     def _folders(self) -> Mapping[int, Path]:
         root = self._allowed.resolved(self._root)
+        numbered: dict[int, Path] = {}
         try:
-            numbered = {int(path.name): path for path in root.iterdir() if path.name.isdecimal() and path.is_dir()}
+            folders = sorted(path for path in root.iterdir() if path.name.isdecimal() and path.is_dir())
         except FileNotFoundError as error:
             raise TopicGoneError(f"no such folder path={self._root}") from error
         except OSError as error:
             raise UnavailableError(f"folder cannot be read path={self._root} reason={error.strerror}") from error
+        for path in folders:
+            other = numbered.setdefault(int(path.name), path)
+            if other != path:
+                two = [other.name, path.name]
+                raise InvalidInputError(f"two folders of a stream have one number folder={self._root} folders={two}")
         return numbered or {0: root}
 
     def _folder(self, partition: int) -> Path:
@@ -103,6 +102,8 @@ class FilesReader:
         self._folder = folder
         self._allowed = allowed
         self._next = start
+        self._searched = (-1, 0)
+        """Offset of the last line that had no line break, and the position in its file up to which none was found."""
 
     def poll(self, max_messages: int, timeout_s: float) -> Messages:
         """Return the next lines, all from one file; none if `timeout_s` passes first."""
@@ -129,8 +130,9 @@ class FilesReader:
     def close(self) -> None:
         """Do nothing: nothing is held between two polls."""
 
-    def _take(self, max_messages: int) -> _Lines:
-        """Return the next lines of the current file, and move on past them, or to the next file."""
+    def _take(self, max_messages: int) -> Lines:
+        """Return the next lines of the current file, and move on past them, or to the next file. A file that is deleted
+        after it was listed gives none: the next look finds that it is gone."""
         # List the files before reading lines: a file with a successor is no longer written to, so its end is final.
         files = _files(self._folder, self._allowed)
         number, position = self._next >> FILE_BITS, self._next & _POSITION_MASK
@@ -138,104 +140,49 @@ class FilesReader:
         if number not in files:
             if position or not (later or self._next == 0):
                 raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
-            lines = _NO_LINES
+            lines = NO_LINES
         else:
-            lines = self._read(files, number, max_messages)
+            try:
+                lines = self._read(files, number, max_messages)
+            except FileNotFoundError:
+                return NO_LINES
         self._next += lines.used
         if later and not lines.used:
             self._next = later[0] << FILE_BITS
         return lines
 
-    def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> _Lines:
-        position = self._next & _POSITION_MASK
+    def _read(self, files: Mapping[int, Path], number: int, max_messages: int) -> Lines:
+        position, is_final = self._next & _POSITION_MASK, number < max(files)
         try:
             with _opened(files[number]) as file:
-                if position > file.seek(0, os.SEEK_END):
+                size = _size(file, files[number])
+                if position > size:
                     raise OffsetOutOfRangeError(f"folder={self._folder}", self._next, _available(files))
+                if not is_final and not self._may_have_break(file, size):
+                    return NO_LINES
                 file.seek(position)
-                return _lines(file, position, max_messages, is_final=number < max(files))
+                lines = read_lines(file, position, max_messages, is_final=is_final)
         except FileNotFoundError:
-            return _NO_LINES
+            raise
         except OSError as error:
             raise UnavailableError(f"file cannot be read path={files[number]} reason={error.strerror}") from error
+        if not lines.used:
+            self._searched = (self._next, size)
+        return lines
 
-
-@dataclass(frozen=True, slots=True)
-class _Lines:
-    """Lines of a file, and the bytes within it where they begin. `used`: number of bytes read, blank lines included."""
-
-    texts: pa.LargeBinaryArray
-    starts: npt.NDArray[np.int64]
-    used: int
-
-
-_NO_LINES = _Lines(pa.array([], pa.large_binary()), np.zeros(0, dtype=np.int64), 0)
-
-
-def _lines(file: BinaryIO, position: int, max_messages: int, *, is_final: bool) -> _Lines:
-    """Return whole lines from the file's position on: those of a chunk, or one long line. `is_final`: nothing more will
-    be written, so the last line may lack its line break."""
-    data = file.read(CHUNK_BYTES)
-    end = data.rfind(b"\n") + 1
-    while not end and (more := file.read(max(len(data), CHUNK_BYTES))):
-        if len(data) > MAX_LINE_BYTES:
-            return _cut_line(file, data, more, position, is_final=is_final)
-        end = len(data) + more.rfind(b"\n") + 1 if b"\n" in more else 0
-        data += more
-    used = end
-    if not end:
-        if not is_final or not data:
-            return _NO_LINES
-        used, end, data = len(data), len(data) + 1, data + b"\n"
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8, end) == _LINE_BREAK).astype(np.int64)
-    starts = np.concatenate([[0], breaks[:-1] + 1])
-    rows = _lines_with_text(data, starts, breaks, max_messages + 1)
-    if len(rows) > max_messages:
-        used = int(starts[rows[max_messages]])
-        rows = rows[:max_messages]
-    count = len(rows)
-    is_plain = count > 0 and rows[-1] == count - 1 and int((breaks - starts).max()) <= MAX_LINE_BYTES
-    if is_plain:
-        return _Lines(_joined(data[: breaks[count - 1]], breaks[:count]), starts[:count] + position, used)
-    texts = [data[starts[row] : breaks[row]][:MAX_LINE_BYTES] for row in rows]
-    return _Lines(pa.array(texts, pa.large_binary()), starts[rows] + position, used)
-
-
-def _lines_with_text(
-    data: bytes, starts: npt.NDArray[np.int64], breaks: npt.NDArray[np.int64], at_most: int
-) -> npt.NDArray[np.int64]:
-    """Return the numbers of the first `at_most` lines with text. Only lines that begin with white space are read
-    whole."""
-    # An empty line begins with its own line break.
-    is_doubtful = _IS_SPACE[np.frombuffer(data, np.uint8)[starts]]
-    for row in np.flatnonzero(is_doubtful):
-        is_doubtful[row] = not data[starts[row] : breaks[row]].strip()
-    return np.flatnonzero(~is_doubtful)[:at_most]
-
-
-def _joined(data: bytes, breaks: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """Return all lines without their breaks; three times as fast as with a Python object per line."""
-    offsets = np.concatenate([[0], breaks - np.arange(len(breaks))])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data.replace(b"\n", b""))]
-    return pa.Array.from_buffers(pa.large_binary(), len(breaks), buffers)
-
-
-def _cut_line(file: BinaryIO, data: bytes, more: bytes, position: int, *, is_final: bool) -> _Lines:
-    """Return the beginning of a line that is longer than MAX_LINE_BYTES, as one message. The line begins with `data`,
-    which has no line break; `more` follows it in the file."""
-    used = len(data)
-    while b"\n" not in more:
-        used += len(more)
-        more = file.read(CHUNK_BYTES)
-        if not more:
-            break
-    if not more and not is_final:
-        return _NO_LINES
-    return _Lines(
-        pa.array([data[:MAX_LINE_BYTES]], pa.large_binary()),
-        np.array([position], dtype=np.int64),
-        used + more.find(b"\n") + 1,
-    )
+    def _may_have_break(self, file: BinaryIO, size: int) -> bool:
+        """Return False if the next line was seen without a line break, and none was written since. Only what was
+        written since is read: the line may be as long as the file."""
+        begin, searched = self._searched
+        if begin != self._next or size < searched:
+            return True
+        file.seek(searched)
+        while data := file.read(CHUNK_BYTES):
+            if b"\n" in data:
+                return True
+            searched += len(data)
+        self._searched = (begin, searched)
+        return False
 
 
 def _files(folder: Path, allowed: AllowedFolders) -> Mapping[int, Path]:
@@ -272,6 +219,14 @@ def _opened(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def _size(file: BinaryIO, path: Path) -> int:
+    """Return the size of a file; raise InvalidInputError if an offset cannot hold it."""
+    size = file.seek(0, os.SEEK_END)
+    if size > _POSITION_MASK:
+        raise InvalidInputError(f"a file of a stream must be smaller than 64 GiB, split it path={path} bytes={size}")
+    return size
+
+
 def _available(files: Mapping[int, Path]) -> OffsetRange:
     if not files:
         return OffsetRange(0, 0)
@@ -289,7 +244,7 @@ def _whole_bytes(path: Path) -> int:
 
 def _whole_bytes_of(path: Path) -> int:
     with _opened(path) as file:
-        end = file.seek(0, os.SEEK_END)
+        end = _size(file, path)
         while end:
             start = max(end - CHUNK_BYTES, 0)
             file.seek(start)

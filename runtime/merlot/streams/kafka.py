@@ -405,6 +405,9 @@ def _refused_properties() -> Iterator[None]:
         yield
     except KafkaException as error:
         raise InvalidInputError(f"wrong properties of a stream reason={_reason(error.args[0])}") from error
+    except (TypeError, ValueError) as error:
+        # The value of a callback's property, such as stats_cb, is no function.
+        raise InvalidInputError(f"wrong properties of a stream reason={error}") from error
 
 
 def _headers(message: Message) -> Headers:

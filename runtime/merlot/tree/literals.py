@@ -45,7 +45,7 @@ _SPECIAL = {**_INFINITIES, "nan": math.nan}
 def number(text: str) -> Literal:
     """Return the literal of a number as SQL writes it, with or without a sign. Raise SqlParseError or
     SqlValidationError."""
-    if text.lstrip("+-").isdigit():
+    if text.isascii() and text.lstrip("+-").isdigit():
         if len(text) > _MAX_DIGITS:
             raise SqlValidationError(f"number of more than {_MAX_DIGITS} digits")
         return integer(int(text))

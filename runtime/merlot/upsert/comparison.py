@@ -92,13 +92,13 @@ class ComparisonColumn:
         return rows.set_column(place, rows.schema.field(place), column)
 
     def to_live(self, text: str) -> float:
-        """Return a time to live in units of the values, rounded up; raise InvalidInputError if they have no such
-        unit."""
+        """Return a time to live in units of the values, rounded up, at most LARGEST; raise InvalidInputError if they
+        have no such unit."""
         if text.isdecimal():
             return int(text)
         if self.field.time_format is None:
             raise InvalidInputError(f"comparison column is no time, write a bare number column={self.name} ttl={text}")
-        return -(-duration_ms(text) // self._step_ms)
+        return min(LARGEST, -(-duration_ms(text) // self._step_ms))
 
     def limits(self, sent_ms: Longs, skew_ms: int) -> Longs:
         """Return, for each row, the greatest value that the largest value may become by it. sent_ms: times at which the

@@ -27,6 +27,7 @@ from merlot.spec.schema import FieldSpec
 from merlot.spec.upserting import MERGER_GROUP
 from merlot.spec.upserting import PartialUpsertStrategy as Strategy
 from merlot.values.types import TypeName
+from merlot.vectors.decimals import exactly, plain_text
 
 Longs = NDArray[np.int64]
 
@@ -203,12 +204,13 @@ def _increment(field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:
 def _add_decimals(chains: Chains, values: pa.Array) -> pa.Array:
     """Add row by row: kernels cannot add numbers of any length."""
     numbers = [None if text is None else Decimal(text) for text in values.to_pylist()]
-    for number, before in enumerate(chains.prior.tolist()):
-        row = chains.num_previous + number
-        previous, current = (numbers[before] if before >= 0 else None), numbers[row]
-        if previous is not None:
-            numbers[row] = previous if current is None else previous + current
-    return pa.array([None if number is None else f"{number:f}" for number in chains.own(numbers)], values.type)
+    with exactly():
+        for number, before in enumerate(chains.prior.tolist()):
+            row = chains.num_previous + number
+            previous, current = (numbers[before] if before >= 0 else None), numbers[row]
+            if previous is not None:
+                numbers[row] = previous if current is None else previous + current
+    return pa.array([None if number is None else plain_text(number) for number in chains.own(numbers)], values.type)
 
 
 def _append(_field: FieldSpec, chains: Chains, values: pa.Array) -> pa.Array:

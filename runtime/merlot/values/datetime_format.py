@@ -217,7 +217,7 @@ def _epoch(text: str, unit: str, size: str) -> EpochFormat:
 def _pattern(pattern: str, zone: str) -> PatternFormat:
     try:
         date_format = PatternFormat(DateTimePattern.compile(pattern), zone_of(zone))
-    except (ZoneInfoNotFoundError, ValueError):
-        raise InvalidInputError(f"unknown time zone {zone!r}; write one like UTC or America/New_York") from None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInputError(f"unknown time zone {zone!r:.100}; write one like UTC or America/New_York") from None
     date_format.pattern.check_zone(date_format.zone)
     return date_format

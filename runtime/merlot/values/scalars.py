@@ -48,8 +48,8 @@ def parse(type_name: TypeName, value: bool | int | float | str) -> FieldValue:
     """Read a manifest's scalar as a value of a type. Raise InvalidInputError."""
     try:
         return _PARSERS[type_name](value)
-    except (ValueError, TypeError, InvalidOperation, OverflowError, InvalidInputError):
-        raise InvalidInputError(f"{value!r} is no {type_name}; write {_EXAMPLES[type_name]}") from None
+    except (ValueError, TypeError, InvalidOperation, OverflowError, RecursionError, InvalidInputError):
+        raise InvalidInputError(f"{value!r:.100} is no {type_name}; write {_EXAMPLES[type_name]}") from None
 
 
 def _integer(low: int, high: int) -> Callable[[object], int]:
@@ -100,9 +100,8 @@ def _boolean(value: object) -> bool:
 
 
 def _timestamp(value: object) -> int:
-    if isinstance(value, str):
-        return parse_timestamp(value)
-    return _integer(*INTEGER_RANGES[TypeName.LONG])(value)
+    millis = parse_timestamp(value) if isinstance(value, str) else value
+    return _integer(*INTEGER_RANGES[TypeName.LONG])(millis)
 
 
 def _string(value: object) -> str:

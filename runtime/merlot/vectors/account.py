@@ -38,6 +38,8 @@ OBJECT_WORDS: Final = 14
 """Words that a Python object takes, its pointer included: a Decimal has 104 bytes."""
 _FULL: Final = 15 / 16
 """Share of all memory past which the process is full, whatever was counted."""
+_TOO_LONG: Final = ("offset overflow", "overflowed binary array capacity")
+"""Messages of Arrow about values that have more than 2 GiB together."""
 
 
 class MemoryShortError(UnavailableError):
@@ -229,7 +231,8 @@ current: Final[Callable[[], Spending]] = _CURRENT.get
 
 @dataclass(slots=True)
 class Working:
-    """Block that works for a query: whatever it holds is given back at the end.
+    """Block that works for a query: whatever it holds is given back at the end. Without a `check` it has that of the
+    block around it.
 
     If memory runs out nevertheless, LimitExceededError is raised."""
 
@@ -241,7 +244,8 @@ class Working:
 
     def __enter__(self) -> Account:
         most = self.total.query_bytes
-        account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, self.check)
+        check = self.check or current().account.check
+        account = Account(most if self.max_bytes is None else min(self.max_bytes, most), self.total, check)
         self._account, self._token = account, _CURRENT.set(Spending(account))
         return account
 
@@ -258,7 +262,8 @@ class Working:
 
 def out_of_memory(error: BaseException | None) -> LimitExceededError | None:
     """Return the error of a query that ran out of memory although it was counted; None for any other error."""
-    if isinstance(error, MemoryError | pa.lib.ArrowCapacityError):
+    is_too_long = isinstance(error, pa.ArrowInvalid) and any(text in str(error) for text in _TOO_LONG)
+    if is_too_long or isinstance(error, MemoryError | pa.lib.ArrowCapacityError):
         return LimitExceededError(f"query needs more memory than there is cause={first_line(error):.200}")
     return None
 

@@ -25,6 +25,7 @@ MOST_PARTS: Final = 1 << 17
 """Most messages of an uncompressed stream: reading a message takes some 10 us, whatever it holds."""
 BYTES_PER_ROW: Final = 8
 """Bytes that count for each row, since rows of some types take none."""
+_MOST_SUM: Final = (1 << 63) - 1
 _STRUCT_BYTES: Final = 16
 """Bytes of a buffer's offset and length, or of a node's length and nulls."""
 _DICTIONARY, _RECORDS = 2, 3
@@ -66,7 +67,7 @@ def check_column(column: pa.ChunkedArray, message_bytes: int) -> None:
     views of texts and lists. The column was validated."""
     if not _shares(column.type):
         return
-    num_bytes = sum(int(_value_bytes(chunk).sum()) for chunk in column.chunks)
+    num_bytes = sum(int(_addends(_value_bytes(chunk), len(chunk)).sum()) for chunk in column.chunks)
     if num_bytes > most_bytes(message_bytes):
         raise ExpandsError(f"a column expands to too much bytes={num_bytes}")
 
@@ -97,12 +98,16 @@ def _value_bytes(values: pa.Array) -> NDArray[np.int64]:
         return _taken(_value_bytes(values.dictionary), pc.fill_null(values.indices, 0))
     if pa.types.is_run_end_encoded(kind):
         ends = np.clip(values.run_ends.to_numpy().astype(np.int64) - values.offset, 0, len(values))
-        return np.repeat(_value_bytes(values.values), np.diff(ends, prepend=0))
+        # There may be more values than runs.
+        return np.repeat(_value_bytes(values.values)[: len(ends)], np.diff(ends, prepend=0))
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        views = np.frombuffer(values.buffers()[1] or b"", np.int32)  # 16 bytes each, which begin with the length
-        return _integers(views[:: _STRUCT_BYTES // 4][values.offset :][: len(values)])
+        # 16 bytes each, which begin with the length. There may be more bytes than views.
+        held = memoryview(values.buffers()[1] or b"")[: _STRUCT_BYTES * (values.offset + len(values))]
+        views = np.frombuffer(held, np.int32)
+        return _integers(views[:: _STRUCT_BYTES // 4][values.offset :])
     if pa.types.is_struct(kind):
-        return _integers(sum((_value_bytes(values.field(at)) for at in range(kind.num_fields)), _zeros(values)))
+        fields = (_addends(_value_bytes(values.field(at)), kind.num_fields) for at in range(kind.num_fields))
+        return _integers(sum(fields, _zeros(values)))
     if pa.types.is_nested(kind) and not pa.types.is_union(kind):
         return _list_bytes(values)
     return _plain_bytes(values)
@@ -115,16 +120,22 @@ def _list_bytes(lists: pa.Array) -> NDArray[np.int64]:
         return _zeros(lists)
     if pa.types.is_fixed_size_list(kind):
         elements = lists.values.slice(lists.offset * kind.list_size, len(lists) * kind.list_size)
-        return _integers(_value_bytes(elements).reshape(len(lists), kind.list_size).sum(axis=1))
+        num_bytes = _addends(_value_bytes(elements), kind.list_size)
+        return _integers(num_bytes.reshape(len(lists), kind.list_size).sum(axis=1))
     if pa.types.is_map(kind):
-        num_bytes = _value_bytes(lists.keys) + _value_bytes(lists.items)
+        num_bytes = _addends(_value_bytes(lists.keys), 2) + _addends(_value_bytes(lists.items), 2)
     else:
         num_bytes = _value_bytes(lists.values)
-    before = np.concatenate([[0], np.cumsum(num_bytes)])
+    before = np.concatenate([[0], np.cumsum(_addends(num_bytes, len(num_bytes)))])
     starts = lists.offsets.to_numpy()
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return _integers(before[starts + lists.sizes.to_numpy()] - before[starts])
     return _integers(np.diff(before[starts]))
+
+
+def _addends(num_bytes: NDArray[np.int64], number: int) -> NDArray[np.int64]:
+    """Return the bytes, bounded so that the sum of `number` of them does not wrap around."""
+    return np.minimum(num_bytes, _MOST_SUM // max(number, 1))
 
 
 def _plain_bytes(values: pa.Array) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -19,10 +20,13 @@ from pyroaring import BitMap
 from merlot.kernels.jit import read_only
 from merlot.kernels.roaring import count_bitmap
 from merlot.values.types import TypeName
+from merlot.vectors import account
 
 _NOTHING, _INTS, _LONGS, _BLOOM = range(4)
 _HEAD: Final = struct.Struct(">bi")
 _HIGH: Final = struct.Struct(">i")
+_WINDOW: Final = 1 << 10
+"""Bytes of a text in which a bitmap is looked for first."""
 
 
 class IdSetError(ValueError):
@@ -38,19 +42,31 @@ class RoaringIdSet:
 
     def holds(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
         """Mark the ids that are in the set. A bitmap may stand for more ids than there is memory, so it is never
-        expanded."""
+        expanded. Raise what the query's check raises."""
         wide = ids.astype(np.int64)
-        highs, lows = wide >> 32 if self.type is TypeName.LONG else np.zeros_like(wide), wide.astype(np.uint32)
+        lows = wide.astype(np.uint32)
+        if self.type is not TypeName.LONG:
+            return _members(self.bitmaps.get(0, BitMap()), lows)
         is_held = np.zeros(len(ids), np.bool_)
-        for high, bitmap in self.bitmaps.items():
-            rows = np.flatnonzero(highs == high)
-            members = np.array(BitMap(lows[rows]) & bitmap, np.uint32)
-            is_held[rows] = np.isin(lows[rows], members)
+        order = np.argsort(wide, kind="stable")
+        highs, words = wide[order] >> 32, np.fromiter(self.bitmaps, np.int64, len(self.bitmaps))
+        starts, stops = np.searchsorted(highs, words, "left"), np.searchsorted(highs, words, "right")
+        check = account.current().account.check
+        for at in np.flatnonzero(starts < stops):
+            if check is not None:
+                check()
+            rows = order[starts[at] : stops[at]]
+            is_held[rows] = _members(self.bitmaps[int(words[at])], lows[rows])
         return is_held
 
 
+def _members(bitmap: Any, lows: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    members = np.array(BitMap(lows) & bitmap, np.uint32)
+    return np.isin(lows, members)
+
+
 def write(type_: TypeName, ids: NDArray[Any]) -> str:
-    """Return the text of a set of distinct ids, INT or LONG."""
+    """Return the text of a set of distinct ids, INT or LONG. Raise what the query's check raises."""
     if not len(ids):
         data = bytes([_NOTHING])
     elif type_ is TypeName.INT:
@@ -58,10 +74,13 @@ def write(type_: TypeName, ids: NDArray[Any]) -> str:
     else:
         wide = np.sort(ids.astype(np.int64).view(np.uint64))
         highs, starts = np.unique(wide >> np.uint64(32), return_index=True)
-        parts = np.split(wide.astype(np.uint32), starts[1:])
-        data = bytes([_LONGS]) + _HEAD.pack(0, len(highs))
-        for high, part in zip(highs.astype(np.uint32).view(np.int32).tolist(), parts, strict=True):
-            data += _HIGH.pack(high) + BitMap(part).serialize()
+        lows, words = wide.astype(np.uint32), highs.astype(np.uint32).view(np.int32).tolist()
+        edges = pairwise([*starts.tolist(), len(wide)])
+        parts = (
+            _HIGH.pack(word) + BitMap(lows[start:stop]).serialize()
+            for word, (start, stop) in zip(words, edges, strict=True)
+        )
+        data = b"".join([bytes([_LONGS]), _HEAD.pack(0, len(words)), *account.gathered(parts)])
     return base64.b64encode(data).decode()
 
 
@@ -77,15 +96,15 @@ def read(text: str) -> RoaringIdSet:
     if kind == _BLOOM:
         raise IdSetError("is a Bloom filter, which is not supported: make it of INTs or LONGs")
     if kind == _INTS:
-        bitmap, size = _bitmap(data[1:])
+        bitmap, size = _bitmap(memoryview(data)[1:])
         if size == len(data) - 1:
             return RoaringIdSet(TypeName.INT, {0: bitmap})
     if kind == _LONGS and len(data) >= 1 + _HEAD.size:
-        return RoaringIdSet(TypeName.LONG, _bitmaps(data))
+        return RoaringIdSet(TypeName.LONG, _bitmaps(memoryview(data)))
     raise IdSetError("is no text that ID_SET has answered")
 
 
-def _bitmaps(data: bytes) -> dict[int, Any]:
+def _bitmaps(data: memoryview) -> dict[int, Any]:
     _, number = _HEAD.unpack_from(data, 1)
     position = 1 + _HEAD.size
     bitmaps: dict[int, Any] = {}
@@ -99,9 +118,12 @@ def _bitmaps(data: bytes) -> dict[int, Any]:
     return bitmaps
 
 
-def _bitmap(data: bytes) -> tuple[Any, int]:
+def _bitmap(data: memoryview) -> tuple[Any, int]:
     """Return the bitmap that bytes begin with, and the number of its bytes."""
-    if count_bitmap(read_only(np.frombuffer(data, np.uint8)), 1 << 32) < 0:
-        raise IdSetError("is no text that ID_SET has answered")
-    bitmap = BitMap.deserialize(data)
+    most = _WINDOW
+    while count_bitmap(read_only(np.frombuffer(data[:most], np.uint8)), 1 << 32) < 0:
+        if most >= len(data):
+            raise IdSetError("is no text that ID_SET has answered")
+        most *= 2
+    bitmap = BitMap.deserialize(bytes(data[:most]))
     return bitmap, len(bitmap.serialize())

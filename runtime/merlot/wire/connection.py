@@ -37,6 +37,8 @@ class _Pulse:
     num_silent: int = 0
     num_stalled: int = 0
     unwritten: int = 0
+    num_taken: int = 0
+    """Bytes that had left for the peer. The unwritten bytes alone do not show that it reads: writers add new ones."""
 
 
 class Connection(FlowControlledProtocol):
@@ -56,6 +58,8 @@ class Connection(FlowControlledProtocol):
         self._resting: asyncio.TimerHandle | None = None
         """Timer of a pause in which no received frame is handled."""
         self._reason: str | None = None
+        self._num_written = 0
+        """Bytes given to the transport since the connection was made."""
         self.peer_hello: Hello | None = None
         self.peer = ""
 
@@ -67,7 +71,7 @@ class Connection(FlowControlledProtocol):
     def send(self, kind: FrameKind, call: int = 0, payload: bytes = b"") -> None:
         """Write a small frame, without waiting for room."""
         if self._transport is not None and self._reason is None:
-            self._transport.write(frames.encode(kind, call, payload))
+            self._write(self._transport, frames.encode(kind, call, payload))
 
     def send_message(self, call: int, message: bytes) -> Awaitable[None] | None:
         """Write a message. If not all of it can be written at once, return an awaitable that writes the rest.
@@ -97,7 +101,11 @@ class Connection(FlowControlledProtocol):
             await self.wait_until_writable()
             if self._transport is None or self._reason is not None:
                 raise UnavailableError(f"connection is lost peer={self.peer} reason={self._reason}")
-            self._transport.write(frame)
+            self._write(self._transport, frame)
+
+    def _write(self, transport: asyncio.Transport, frame: bytes) -> None:
+        self._num_written += len(frame)
+        transport.write(frame)
 
     # Callbacks of asyncio
 
@@ -163,6 +171,8 @@ class Connection(FlowControlledProtocol):
 
     def _take(self, frame: Frame) -> None:
         kind, call, payload = frame
+        if kind is None:
+            return
         if self.peer_hello is None:
             if kind is not FrameKind.HELLO:
                 raise CorruptionError("peer did not introduce itself")
@@ -191,8 +201,10 @@ class Connection(FlowControlledProtocol):
         self._timer = self._loop.call_later(self._tick_s, self._tick)
         pulse.num_ticks += 1
         unwritten = transport.get_write_buffer_size()
-        pulse.num_stalled = pulse.num_stalled + 1 if unwritten and unwritten >= pulse.unwritten > 0 else 0
-        pulse.unwritten = unwritten
+        num_taken = self._num_written - unwritten
+        is_stalled = bool(unwritten and pulse.unwritten) and num_taken <= pulse.num_taken
+        pulse.num_stalled = pulse.num_stalled + 1 if is_stalled else 0
+        pulse.unwritten, pulse.num_taken = unwritten, num_taken
         pulse.num_silent = 0 if pulse.was_heard or not transport.is_reading() else pulse.num_silent + 1
         pulse.was_heard = False
         if pulse.num_silent >= MAX_SILENT_TICKS or pulse.num_stalled >= MAX_STALLED_TICKS:

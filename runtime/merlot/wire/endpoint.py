@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
@@ -73,7 +75,7 @@ class TcpEndpoint:
         self.answer_now = answer_now
         self.is_stopping = False
         self.connections: set[_ServerConnection] = set()
-        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES)
+        self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES, make_room=self._end_heaviest)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
         self._tick_s = tick_s
@@ -128,6 +130,16 @@ class TcpEndpoint:
         if rest:
             await asyncio.wait(rest)
 
+    def _end_heaviest(self, reader: MessageReader) -> bool:
+        """Break off the connection with most bytes of unfinished requests; return False if it is the reader's own."""
+        heaviest = max(self.connections, key=lambda connection: connection.messages.num_bytes)
+        if heaviest.messages is reader:
+            return False
+        _LOG.warning("connection broken off peer=%s cause=unfinished requests of all peers are too long", heaviest.peer)
+        heaviest.messages.clear()
+        heaviest.abort("unfinished requests are too long")
+        return True
+
     async def _accept(self, listener: socket.socket) -> None:
         """Accept connections one by one: a peer that makes thousands a second delays nobody's calls."""
         loop = asyncio.get_running_loop()
@@ -146,8 +158,8 @@ class _ServerConnection(Connection):
     """A server's end of a connection: one broker's requests."""
 
     def __init__(self, endpoint: TcpEndpoint, *, tick_s: float) -> None:
-        reader = MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES)
-        super().__init__(reader, tick_s=tick_s, buffer_bytes=endpoint.limits.buffer_bytes)
+        self.messages = MessageReader(endpoint.unfinished, max_bytes=MAX_REQUEST_BYTES)
+        super().__init__(self.messages, tick_s=tick_s, buffer_bytes=endpoint.limits.buffer_bytes)
         self._endpoint = endpoint
         self._host = ""
         self._lane: Lane | None = None
@@ -212,7 +224,7 @@ class _ServerConnection(Connection):
             self.send(FrameKind.REFUSAL, call, str(error).encode())
             return
         answer = self._answer_now(request)
-        sending = None if answer is None else self.send_message(call, self._encoded(answer))
+        sending = None if answer is None else self.send_message(call, answer)
         if answer is not None and sending is None:
             return
         task = self._loop.create_task(self._answer(call, request) if sending is None else _finish(sending))
@@ -264,29 +276,34 @@ class _ServerConnection(Connection):
             self._go_on()
 
     def _encoded(self, response: ServerResponse) -> bytes:
-        """Encode the response; if its bytes exceed the limit, encode an error instead."""
-        data = encode_response(response)
+        """Encode the response; if its bytes exceed the limit, encode an error instead. Rows that exceed it by
+        themselves are not encoded, which would take their memory several times."""
         limit = self._endpoint.limits.answer_bytes
-        if len(data) > limit:
-            text = f"partial result is too large bytes={len(data)} limit={limit}"
-            return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
-        return data
+        num_bytes = _bytes_of_rows(response)
+        if num_bytes <= limit:
+            data = encode_response(response)
+            num_bytes = len(data)
+            if num_bytes <= limit:
+                return data
+        text = f"partial result is too large bytes={num_bytes} limit={limit}"
+        return encode_response(ServerResponse(error=(QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED, text)))
 
-    def _answer_now(self, request: ServerRequest) -> ServerResponse | None:
+    def _answer_now(self, request: ServerRequest) -> bytes | None:
         answer_now = self._endpoint.answer_now
         if answer_now is None:
             return None
         try:
-            return answer_now(request)
+            answer = answer_now(request)
+            return None if answer is None else self._encoded(answer)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a call
-            return _bug(request, error)
+            return encode_response(_bug(request, error))
 
     async def _answer(self, call: int, request: ServerRequest) -> None:
         try:
-            answer = await self._endpoint.handler(request)
+            data = self._encoded(await self._endpoint.handler(request))
         except Exception as error:  # noqa: BLE001 - the outermost frame of a call: no traceback reaches a user
-            answer = _bug(request, error)
-        sending = self.send_message(call, self._encoded(answer))
+            data = encode_response(_bug(request, error))
+        sending = self.send_message(call, data)
         if sending is not None:
             await _finish(sending)
 
@@ -297,6 +314,12 @@ async def _finish(sending: Awaitable[None]) -> None:
         await sending
     except MerlotError as error:
         _LOG.debug("answer not sent cause=%s", error)
+
+
+def _bytes_of_rows(response: ServerResponse) -> int:
+    """Return the bytes of the rows in columns; 0 if there are none: other rows are few."""
+    content = None if response.partial is None else response.partial.content
+    return int(content.nbytes) if isinstance(content, pa.Table) else 0
 
 
 def _bug(request: ServerRequest, error: Exception) -> ServerResponse:

@@ -17,7 +17,7 @@ Later versions may add kinds and members of JSON objects; both sides use the sma
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from typing import Final
@@ -40,6 +40,8 @@ MAX_MESSAGE_BYTES: Final = 256 << 20
 unfinished messages that one connection keeps."""
 MAX_OPEN_MESSAGES: Final = 1_000
 MAX_HELD_BYTES: Final = 1 << 30
+KEPT_PART_BYTES: Final = 64
+"""Memory of a kept part beside its payload: a peer may send many without any."""
 
 _HEAD: Final = struct.Struct("<IIBQ")
 _BODY_HEAD: Final = struct.Struct("<IBQ")
@@ -60,8 +62,8 @@ class FrameKind(IntEnum):
 
 
 _KINDS: Final = {kind.value: kind for kind in FrameKind}
-Frame = tuple[FrameKind, int, bytes]
-"""Kind, call, payload."""
+Frame = tuple[FrameKind | None, int, bytes]
+"""Kind, call, payload. A kind of a later version is None; such a frame is ignored, but looking at it has its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,22 +122,25 @@ class FrameReader:
 
     def next(self) -> Frame | None:
         """Return the next frame; None if it is not whole yet. Raise CorruptionError; nothing more can be read then."""
-        while len(self._data) - self._start >= HEAD_BYTES:
-            start = self._start
-            crc, length, kind, call = _HEAD.unpack_from(self._data, start)
-            if length > MAX_FRAME_BYTES:
-                raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
-            stop = start + HEAD_BYTES + length
-            if stop > len(self._data):
-                return None
-            with memoryview(self._data) as view:
-                if crc32(view[start + _CRC_BYTES : stop]) != crc:
-                    raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
-                payload = bytes(view[start + HEAD_BYTES : stop])
-            self._start = stop
-            if kind in _KINDS:  # kinds of later versions are ignored
-                return _KINDS[kind], call, payload
-        return None
+        start = self._start
+        if len(self._data) - start < HEAD_BYTES:
+            return None
+        crc, length, kind, call = _HEAD.unpack_from(self._data, start)
+        if length > MAX_FRAME_BYTES:
+            raise CorruptionError(f"frame is too long bytes={length} limit={MAX_FRAME_BYTES}")
+        stop = start + HEAD_BYTES + length
+        if stop > len(self._data):
+            return None
+        with memoryview(self._data) as view:
+            if crc32(view[start + _CRC_BYTES : stop]) != crc:
+                raise CorruptionError(f"frame checksum mismatch bytes={length} kind={kind}")
+            payload = bytes(view[start + HEAD_BYTES : stop])
+        self._start = stop
+        return _KINDS.get(kind), call, payload
+
+
+def _has_no_room(_: MessageReader) -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -144,6 +149,9 @@ class UnfinishedBytes:
 
     num_bytes: int = 0
     limit: int = MAX_HELD_BYTES
+    make_room: Callable[[MessageReader], bool] = _has_no_room
+    """Function that is called if there is no room for the parts of a connection. It drops those of another one, or
+    returns False if none holds more."""
 
 
 class MessageReader:
@@ -158,18 +166,25 @@ class MessageReader:
         self._parts: dict[int, list[bytes]] = {}
         self._num_bytes = 0
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the unfinished messages."""
+        return self._num_bytes
+
     def part(self, call: int, payload: bytes) -> None:
         """Keep a part. Raise CorruptionError if the unfinished messages of this connection, or of all, grow too large
         or too many."""
         parts = self._parts.setdefault(call, [])
         parts.append(payload)
-        self._num_bytes += len(payload)
-        self._held.num_bytes += len(payload)
+        self._num_bytes += len(payload) + KEPT_PART_BYTES
+        self._held.num_bytes += len(payload) + KEPT_PART_BYTES
         if self._num_bytes > self._max_bytes:
             raise CorruptionError(f"unfinished messages are too long limit={self._max_bytes}")
         if len(self._parts) > self._max_messages:
             raise CorruptionError(f"too many unfinished messages limit={self._max_messages}")
-        if self._held.num_bytes > self._held.limit:
+        while self._held.num_bytes > self._held.limit:
+            if self._held.make_room(self):
+                continue
             raise CorruptionError(f"messages of all peers are too long limit={self._held.limit}")
 
     def last(self, call: int, payload: bytes) -> bytes:
@@ -183,7 +198,7 @@ class MessageReader:
 
     def drop(self, call: int) -> None:
         """Forget the parts of a message."""
-        size = sum(map(len, self._parts.pop(call, ())))
+        size = sum(len(part) + KEPT_PART_BYTES for part in self._parts.pop(call, ()))
         self._num_bytes -= size
         self._held.num_bytes -= size
 

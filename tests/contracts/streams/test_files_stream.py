@@ -1,5 +1,6 @@
 """Files keep the contract of streams, and what only files can do to a reader."""
 
+import io
 from pathlib import Path
 from typing import BinaryIO
 
@@ -8,7 +9,8 @@ from tests.contracts.streams.folder_topic import Folder, stream_of
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.streams import files
-from merlot.streams.files import FILE_BITS, MAX_LINE_BYTES, FilesReader, FilesStream
+from merlot.streams.file_lines import MAX_LINE_BYTES
+from merlot.streams.files import FILE_BITS, FilesReader, FilesStream
 from merlot.streams.folders import AllowedFolders, PlaceNotAllowedError
 from merlot.streams.protocol import OffsetOutOfRangeError, OffsetRange, StreamSettings, TopicGoneError
 from merlot.testing.stream_contract import StreamContract, read, values_of
@@ -99,6 +101,33 @@ def test_half_a_line_is_not_read_before_its_line_break(folder: Path) -> None:
     assert values_of([reader.poll(10, 0)]) == [b'{"a": 2}']
 
 
+def test_a_line_that_is_still_written_is_not_read_again_at_every_look(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    num_read: list[int] = []
+
+    class Counted(io.BufferedReader):
+        def read(self, size: int | None = -1, /) -> bytes:
+            data = super().read(size)
+            num_read.append(len(data))
+            return data
+
+    monkeypatch.setattr(files, "_opened", lambda path: Counted(io.FileIO(path)))
+    path = folder / "a.jsonl"
+    path.write_bytes(b"x" * (3 << 20))
+    reader = stream_of(folder).reader(0, 0)
+    assert len(reader.poll(10, 0)) == 0
+    assert sum(num_read) == 3 << 20
+    with path.open("ab") as file:
+        file.write(b"y")
+    num_read.clear()
+    assert len(reader.poll(10, 0)) == 0
+    assert sum(num_read) == 1
+    with path.open("ab") as file:
+        file.write(b"z\nnext\n")
+    assert values_of(read(reader, 2)) == [b"x" * (3 << 20) + b"yz", b"next"]
+
+
 def test_blank_lines_are_no_messages(folder: Path) -> None:
     (folder / "a.jsonl").write_bytes(b"\n1\n\n  \r\n2\n\n")
     polls = read(stream_of(folder).reader(0, 0), 2, at_most=1)
@@ -129,6 +158,25 @@ def test_deleted_files_are_out_of_range(folder: Path) -> None:
     assert raised.value.available == OffsetRange(2 << FILE_BITS, (2 << FILE_BITS) + 2)
 
 
+def test_a_file_that_is_deleted_after_it_was_listed_is_not_passed_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "trips-1.jsonl").write_bytes(b"a\nb\n")
+    (folder / "trips-2.jsonl").write_bytes(b"c\n")
+    opened = files._opened
+
+    def deleted(path: Path) -> BinaryIO:
+        (folder / "trips-1.jsonl").unlink(missing_ok=True)
+        return opened(path)
+
+    reader = stream_of(folder).reader(0, 1 << FILE_BITS)
+    assert values_of([reader.poll(1, 0)]) == [b"a"]
+    monkeypatch.setattr(files, "_opened", deleted)
+    assert len(reader.poll(10, 0)) == 0
+    with pytest.raises(OffsetOutOfRangeError):
+        reader.poll(10, 0)
+
+
 def test_a_file_that_has_shrunk_is_out_of_range(folder: Path) -> None:
     path = folder / "a.jsonl"
     path.write_bytes(b"abc\ndef\n")
@@ -150,6 +198,22 @@ def test_two_files_of_one_number_are_refused(folder: Path) -> None:
         (folder / name).write_bytes(b"a\n")
     with pytest.raises(InvalidInputError, match="two files of a stream have one number"):
         stream_of(folder).offsets(0)
+
+
+def test_two_folders_of_one_number_are_refused(folder: Path) -> None:
+    for name in ("1", "01"):
+        (folder / name).mkdir()
+    with pytest.raises(InvalidInputError, match=r"two folders of a stream have one number .*folders=\['01', '1'\]"):
+        stream_of(folder).partitions()
+
+
+def test_a_file_that_no_offset_can_hold_is_refused(folder: Path) -> None:
+    with (folder / "a.jsonl").open("wb") as file:
+        file.truncate(1 << FILE_BITS)
+    stream = stream_of(folder)
+    for read_it in (lambda: stream.offsets(0), lambda: stream.reader(0, 0).poll(10, 0)):
+        with pytest.raises(InvalidInputError, match="must be smaller than 64 GiB"):
+            read_it()
 
 
 def test_lines_have_no_times(folder: Path) -> None:

@@ -121,7 +121,14 @@ def test_a_client_that_gets_nothing_of_a_log_with_messages_is_reported(mock: Kaf
 
 
 @pytest.mark.parametrize(
-    "properties", [{"no.such.property": "1"}, {"security.protocol": "sasl_ssl", "sasl.mechanism": "NONE-SUCH"}]
+    "properties",
+    [
+        {"no.such.property": "1"},
+        {"security.protocol": "sasl_ssl", "sasl.mechanism": "NONE-SUCH"},
+        {"stats_cb": "x"},
+        {"oauth_cb": "x"},
+        {"on_commit": "x"},
+    ],
 )
 def test_wrong_properties_are_refused_without_their_values(properties: dict[str, str]) -> None:
     secret = {"sasl.username": "me", "sasl.password": "do-not-show"}
@@ -131,7 +138,13 @@ def test_wrong_properties_are_refused_without_their_values(properties: dict[str,
     assert "do-not-show" not in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["sasl.kerberos.kinit.cmd", "plugin.library.paths", "ssl.key.location"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("sasl.kerberos.kinit.cmd", "plugin.library.paths", "ssl.key.location"),
+        "sasl.oauthbearer.metadata.authentication.type",
+    ],
+)
 def test_nothing_of_the_machine_is_named_by_a_table_or_its_secret(name: str) -> None:
     with pytest.raises(InvalidInputError, match=f"may not name what is on the machine.*{name}"):
         KafkaStream(StreamSettings(topic="t", properties={"bootstrap.servers": "x", name: "y"}))

@@ -1,7 +1,8 @@
 """The directory follows tables, segments, reports and servers through the metastore."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,27 @@ async def test_name_that_fits_two_tables_in_lower_case_means_the_exact_one_only(
     served = directory.find("FLIGHTS")
     assert served is not None
     assert served.name == "FLIGHTS_OFFLINE"
+    await asyncio.to_thread(tables.delete_table, metastore, TableName("FLIGHTS_OFFLINE"))
+    await eventually(lambda: len(directory.tables) == 1)
+    assert directory.find("FLIGHTS") is directory.find("flights") is directory.find("Flights")
+
+
+class Spelled(str):
+    """A table's name that counts how often it is spelled."""
+
+    num_times = 0
+
+    def __str__(self) -> str:
+        Spelled.num_times += 1
+        return str.__str__(self)
+
+
+async def test_names_of_tables_that_come_one_after_the_other_are_not_all_spelled_anew(directory: Directory) -> None:
+    served: Any = object()
+    for number in range(100):
+        directory._set(TableName(Spelled(f"t{number}_OFFLINE")), served)
+    assert Spelled.num_times <= 3 * 100
+    assert all(directory.find(f"T{number}_Offline") is served for number in range(100))
 
 
 @pytest.mark.parametrize("has_segments", [False, True])
@@ -197,12 +219,15 @@ async def test_server_without_ephemeral_stays_until_a_call_fails(metastore: Meta
 class SilentMetastore:
     """A metastore that can fall silent, as ZooKeeper does when it freezes."""
 
-    def __init__(self, metastore: Metastore) -> None:
+    def __init__(self, metastore: Metastore, calls: Collection[str] = ("get", "get_many", "children")) -> None:
         self._metastore = metastore
+        self._calls = calls
         self.is_silent = False
+        self.num_refused = 0
 
     def __getattr__(self, name: str) -> object:
-        if self.is_silent and name in {"get", "get_many", "children"}:
+        if self.is_silent and name in self._calls:
+            self.num_refused += 1
             raise UnavailableError("metastore is silent")
         return getattr(self._metastore, name)
 
@@ -222,6 +247,22 @@ async def test_silent_metastore_leaves_the_last_routes(metastore: Metastore) -> 
     await asyncio.to_thread(publish.publish, metastore, FLIGHTS, [record("t")])
     await asyncio.sleep(0.05)
     assert keys(directory) == {"s@1"}
+    await directory.stop()
+    await channels.close()
+
+
+@pytest.mark.parametrize("call", ["watch", "watch_children"])
+async def test_a_table_that_cannot_be_watched_at_once_is_found_later(metastore: Metastore, call: str) -> None:
+    store = SilentMetastore(metastore, [call])
+    channels = Channels(lambda record: LocalChannel(answer_nothing))
+    directory = Directory(store, channels, SystemClock(), BrokerTuning(retry_s=0.02))  # type: ignore[arg-type]
+    await directory.start()
+    store.is_silent = True
+    await create_table(metastore)
+    await eventually(lambda: store.num_refused > 0)
+    assert directory.find("Flights") is None
+    store.is_silent = False
+    await eventually(lambda: directory.find("Flights") is not None)
     await directory.stop()
     await channels.close()
 

@@ -1,7 +1,9 @@
 """Plans are remembered by text, for one revision of their table, within bounds."""
 
 import asyncio
+import gc
 import threading
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -318,6 +320,44 @@ async def test_long_texts_do_not_fill_the_memory() -> None:
     long = "SELECT carrier FROM flights WHERE carrier IN (" + ", ".join(f"'{number}'" for number in range(2000)) + ")"
     plan = await planner.plan(long, "")
     assert await planner.plan(long, "") is not plan
+
+
+class Options(str):
+    """Options of a request that a weak reference can follow."""
+
+
+@pytest.mark.parametrize(
+    ("column", "options"),
+    [("carrier", "x" * 20_000), ("carier", "timeoutMs=5")],
+    ids=["options too long", "unknown column"],
+)
+async def test_nothing_is_kept_of_a_query_that_cannot_be_planned(column: str, options: str) -> None:
+    planner = Planner(Tables().find, CLOCK)
+    text = Options(options)
+    kept = weakref.ref(text)
+    with pytest.raises(MerlotError):
+        await planner.plan(f"SELECT {column} FROM flights WHERE carrier = 'AA'", text)
+    del text
+    gc.collect()
+    assert kept() is None
+
+
+class Followed(ServedTable):
+    """A table that a weak reference can follow."""
+
+
+async def test_a_plan_of_several_stages_keeps_no_routes_in_memory() -> None:
+    tables, table = Tables(), served()
+    tables.flights = Followed(table.name, table.revision, table.spec, table.snapshot)
+    kept = weakref.ref(tables.flights)
+    planner = Planner(tables.find, CLOCK)
+    sql = "SELECT a.carrier FROM flights a JOIN flights b ON a.carrier = b.carrier"
+    plan = await planner.plan(sql, "")
+    assert plan.stages is not None
+    tables.flights = table
+    assert await planner.plan(sql, "") is plan
+    gc.collect()
+    assert kept() is None
 
 
 async def test_a_switch_that_is_neither_on_nor_off_fails_the_query_however_it_is_given() -> None:

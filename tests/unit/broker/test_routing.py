@@ -112,6 +112,8 @@ def test_backup_servers_are_asked_only_for_what_nobody_else_has() -> None:
     standings = {A: ServerStanding.BACKUP, B: ServerStanding.PREFERRED}
     snapshot = build(inputs(view_of(record("s"), record("t")), reports, standings))
     assert all(keys_of(snapshot, turn) == {A: {"t@1"}, B: {"s@1"}} for turn in range(4))
+    assert snapshot.servers == {A, B}
+    assert build(inputs(view_of(record("s")), reports, standings)).servers == {B}
 
 
 def test_a_backup_server_is_asked_when_all_preferred_ones_turn_out_to_be_lost() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from merlot.catalog.publish import record_of, upload
+from merlot.catalog.publish import MAX_BLOOM_CHARS, record_of, upload
 from merlot.cluster.manifests import tables
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.view import load
@@ -66,6 +66,14 @@ def test_a_record_says_what_brokers_prune_by_and_servers_load_by(table: Table, t
         "city": (TypeName.STRING, False),
         "tags": (TypeName.STRING, True),
     }
+
+
+def test_a_record_has_no_more_filters_than_a_bucket_has_room_for(table: Table, tmp_path: Path) -> None:
+    built = build(table, tmp_path)
+    filters = {f"c{number}": "x" * 2700 for number in range(130)} | {"last": "x"}
+    record = record_of(built.metadata, "", built.size_bytes, filters)
+    assert sum(map(len, record.blooms.values())) <= MAX_BLOOM_CHARS
+    assert list(record.blooms) == [*(f"c{number}" for number in range(MAX_BLOOM_CHARS // 2700)), "last"]
 
 
 def test_a_record_bounds_columns_that_happen_to_be_sorted(table: Table, tmp_path: Path) -> None:

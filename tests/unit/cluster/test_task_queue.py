@@ -14,6 +14,7 @@ from merlot.errors import ConflictError, CorruptionError
 from merlot.ids import TableName
 from merlot.metastore.protocol import MAX_TRANSACTION_BYTES, Check
 from merlot.metastore.sqlite import SqliteMetastore
+from merlot.spec.tasks import Executor
 
 KIND, TABLE = tasks.MERGE_ROLLUP, TableName("t_OFFLINE")
 CONFIG = MergeTaskConfig(
@@ -54,6 +55,22 @@ def ended(name: str = "a", outcome: TaskOutcome = TaskOutcome.SUCCEEDED) -> Ende
 def test_what_a_task_does_is_read_as_it_was_written(store: SqliteMetastore) -> None:
     assert tasks.merge_config(queue(store).record) == CONFIG
     assert list(tasks.list_tasks(store, KIND)) == ["a"]
+
+
+def test_a_task_that_cannot_be_read_hides_no_other(store: SqliteMetastore) -> None:
+    queue(store)
+    store.create(paths.task(KIND, "odd"), b"{")
+    readable, unreadable = tasks.list_readable(store, KIND)
+    assert (list(readable), list(unreadable)) == (["a"], ["odd"])
+    with pytest.raises(CorruptionError, match="record cannot be read path=.*odd"):
+        tasks.list_tasks(store, KIND)
+
+
+def test_a_task_that_is_set_aside_needs_no_spark() -> None:
+    shared = CONFIG.model_copy(update={"executor": Executor.SPARK})
+    by_spark = record().model_copy(update={"config": tasks.config_json(shared)})
+    odd = by_spark.model_copy(update={"config": {**by_spark.config, "mergeType": "of tomorrow"}})
+    assert [tasks.needs_spark(task) for task in (by_spark, odd)] == [True, False]
 
 
 def test_a_task_that_no_version_knows_is_said_to_be_so() -> None:

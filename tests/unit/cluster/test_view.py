@@ -1,5 +1,8 @@
 """Views built step by step equal views built at once, and both equal a plain dictionary."""
 
+import base64
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +14,7 @@ from merlot.cluster.records import BucketRecord, RootRecord, SegmentRecord
 from merlot.cluster.segments import commit
 from merlot.cluster.segments.transaction import Assign, PreconditionError, PutSegments, RemoveSegments, mutate
 from merlot.cluster.segments.view import Bucket, TableView, diff, load, share
-from merlot.errors import CorruptionError, NotFoundError
+from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import InstanceId, SegmentKey, SegmentName, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.values.types import TypeName
@@ -99,6 +102,17 @@ def test_preconditions_fail_for_who_decided_on_something_else(store: SqliteMetas
             mutate(store, TABLE, lambda _, mutation=mutation: [mutation])  # type: ignore[misc]
     assert load(store, TABLE).epoch == 1
     assert mutate(store, TABLE, lambda _: [RemoveSegments((SegmentKey(SegmentName("gone"), 1),))]).epoch == 1
+
+
+@pytest.mark.parametrize("num_others", [0, 20])
+def test_a_record_that_fits_into_no_bucket_is_refused(store: SqliteMetastore, num_others: int) -> None:
+    mutate(store, TABLE, lambda _: [PutSegments(tuple(segment(f"s{number}") for number in range(num_others)))])
+    before = load(store, TABLE)
+    text = base64.b64encode(random.Random(7).randbytes(300_000)).decode()
+    large = segment("large").model_copy(update={"custom_map": {"x": text}})
+    with pytest.raises(InvalidInputError, match="segment=large"):
+        mutate(store, TABLE, lambda _: [PutSegments((large,))])
+    assert load(store, TABLE).segments == before.segments
 
 
 def test_a_bucket_that_is_gone_for_good_is_corruption_and_a_missing_table_is_not_found(store: SqliteMetastore) -> None:

@@ -55,6 +55,30 @@ def test_a_change_of_servers_is_balanced_by_the_fewest_moves_and_then_stable(
         assert moved <= new_replicas + sum(max(0, old[server] - (most - 1)) for server in before)
 
 
+class Compared(str):
+    """A server's id that counts its comparisons."""
+
+    num_times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.num_times += 1
+        return str.__eq__(self, other)
+
+
+def test_work_to_fill_a_server_that_joins_grows_with_the_number_of_segments_only() -> None:
+    first, second, joining = (InstanceId(Compared(f"Server_host_{port}")) for port in range(3))
+
+    def work(count: int) -> int:
+        before = Compared.num_times
+        current = dict.fromkeys(names(count), (first, second))
+        moved = assign(names(count), current, Servers(live=frozenset({first, second, joining})), 2)
+        assert len(moved) == 2 * count // 3
+        return Compared.num_times - before
+
+    assert work(2_400) < 3 * work(1_200)
+
+
 @given(data=st.data(), replication=st.integers(1, 3))
 def test_replicas_stay_where_they_are_if_loads_are_even(data: st.DataObject, replication: int) -> None:
     live = data.draw(st.frozensets(st.sampled_from(SERVERS), min_size=1))

@@ -12,8 +12,9 @@ from merlot.cluster import paths
 from merlot.cluster.instances.leases import Lease
 from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import TASK_LEASE, Replacement
+from merlot.cluster.losses import CatalogRecord
 from merlot.cluster.manifests import tables
-from merlot.cluster.records import LineageState, SegmentRecord
+from merlot.cluster.records import LineageState, SegmentRecord, TrashRecord
 from merlot.cluster.segments.condemned import PARDON_MS, FileCondemnedError, condemn, guard, pardon
 from merlot.cluster.segments.publish import PublishRequest, publish_request
 from merlot.cluster.segments.transaction import WriteContext
@@ -24,7 +25,7 @@ from merlot.controller.cleaning.cleaner import CleaningConfig
 from merlot.controller.cleaning.trash import empty_trash
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.passes import clean_up
-from merlot.errors import ConflictError, MerlotError, UnavailableError
+from merlot.errors import ConflictError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
@@ -313,6 +314,30 @@ def test_a_controller_that_dies_at_any_write_of_the_cleaning_leaves_a_table_that
     assert at > 5
 
 
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER], ids=lambda fault: fault.name)
+def test_a_controller_cleans_after_any_write_of_its_own_was_not_answered(fault: Fault, tmp_path: Path) -> None:
+    for at in itertools.count():
+        clock = FakeClock()
+        files = Files(clock)
+        store = SqliteMetastore(tmp_path / f"{at}.db")
+        make_table(store, clock, files)
+        replace(store, clock, files, until="end")
+        files.upload(segment("orphan", clock))
+        clock.advance(DAY_S + 1)
+        faulty = FaultyMetastore(store, fault, at)
+        loop = loop_of(faulty, files, clock)
+        for _ in range(8):
+            pass_time(loop, clock, HOUR_S + 61)
+        assert set(load(store, TABLE).segments) == {"day", "other"}
+        assert names(files) == {"day@1.mseg", "other@1.mseg"}
+        assert store.children(paths.trash(TABLE)) == store.children(paths.lineage(TABLE)) == []
+        loop.close()
+        store.close()
+        if faulty.num_writes <= at:
+            break
+    assert at > 5
+
+
 def test_files_that_nobody_names_go_after_a_day_but_not_those_somebody_is_about_to_name(
     store: SqliteMetastore, files: Files, clock: FakeClock
 ) -> None:
@@ -572,6 +597,56 @@ def test_why_files_of_a_deleted_table_stay_is_told(store: SqliteMetastore, clock
     assert (left.num_files, left.error) == (3, "the keys were revoked")
     assert empty_trash(store, lambda _: files, clock, grace_ms=0) == 3
     assert tables.files_left(store, "t") is None
+
+
+class CatalogFiles(Files):
+    """A deep store whose catalogs are all damaged, until somebody deletes them."""
+
+    catalog: bytes | None = b"damaged"
+
+    def url_below(self, table: TableName, *names: str) -> str:
+        return "/".join([f"file:///d/{table}", *names])
+
+    def put(self, source: Path, url: str) -> None:
+        raise NotImplementedError
+
+    def read(self, url: str, verify: Callable[[bytes], CatalogRecord]) -> CatalogRecord:
+        if self.catalog is None:
+            raise NotFoundError(f"file does not exist url={url}")
+        return verify(self.catalog)
+
+
+def test_a_damaged_catalog_of_a_deleted_table_keeps_its_files_and_no_others(
+    store: SqliteMetastore, clock: FakeClock
+) -> None:
+    files = CatalogFiles(clock)
+    files.upload(segment("unpublished", clock))
+    later, url = TableName("u_OFFLINE"), "file:///d/u_OFFLINE/gone@1.mseg"
+    files.files[url] = clock.now_ms()
+    record = TrashRecord(deleted_ms=clock.now_ms(), urls=(url,))
+    store.create(paths.child(paths.trash(later), "gone"), record.to_bytes())
+    clock.advance(1)
+    tables.delete_table(store, "t", files=tables.Files.NOW, clock=clock)
+    clock.advance(HOUR_S + 1)
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+    assert names(files) == {"unpublished@1.mseg"}
+    left = tables.files_left(store, "t")
+    assert left is not None
+    assert "delete its file by hand" in left.error
+    assert "_catalog/segments.json.z" in left.error
+    files.catalog = None
+    empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000)
+    assert names(files) == set()
+    assert tables.files_left(store, "t") is None
+
+
+def test_damaged_marks_of_condemned_files_hold_up_no_other_table(
+    store: SqliteMetastore, clock: FakeClock, files: Files
+) -> None:
+    store.create(paths.condemned(TableName("damaged_OFFLINE")), b"damaged")
+    clock.advance(1)
+    tables.delete_table(store, "t", files=tables.Files.NOW, clock=clock)
+    assert empty_trash(store, lambda _: files, clock, grace_ms=HOUR_S * 1000) == 3
 
 
 @pytest.mark.parametrize("fate", [tables.Files.NOW, tables.Files.LATER])

@@ -1,5 +1,6 @@
 """The controller's paths, over HTTP and a real metastore."""
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -203,12 +204,43 @@ async def test_no_segment_has_a_name_that_leads_out_of_its_folder(client: Client
     assert await (await client.get("/segments/flights")).json() == [{"OFFLINE": []}]
 
 
-async def test_a_segment_has_no_negative_rows(client: Client) -> None:
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"totalDocs": -5},
+        {"totalDocs": 10**20},
+        {"sizeBytes": 1 << 62},
+        {"crc": 1 << 32},
+        {"startTimeMs": 10**20},
+        {"creationTimeMs": -(10**20)},
+        {"ranges": {"time_hour": [1, 10**20]}},
+        {"partitions": {"carrier": {"functionName": "Modulo", "numPartitions": 2, "partitions": [10**20]}}},
+    ],
+    ids=str,
+)
+async def test_numbers_of_a_segment_that_no_answer_can_hold_are_refused(
+    client: Client, numbers: dict[str, Any]
+) -> None:
     await apply(client, FLIGHTS)
-    answer = await client.post(
-        "/segments/flights/publish", data=orjson.dumps({"records": [segment("s1") | {"totalDocs": -5}]})
-    )
+    body = json.dumps({"records": [segment("s1") | numbers]})
+    assert (await client.post("/segments/flights/publish", data=body)).status == 400
+    assert (await client.get("/segments/flights/metadata")).status == 200
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "consumeFrom?offsets=0:9223372036854775808",
+        f"consumeFrom?offsets=0:{'9' * 5000}",
+        "backfill?offsets=0:x",
+        f"forceCommit?partitions=0,{'9' * 5000}",
+    ],
+    ids=["offset beyond 64 bits", "offset of 5,000 digits", "no offset", "partition of 5,000 digits"],
+)
+async def test_numbers_of_a_stream_that_no_stream_has_are_refused(client: Client, request_line: str) -> None:
+    answer = await client.post(f"/tables/flights/{request_line}")
     assert answer.status == 400
+    assert "not a whole number from 0 to 9223372036854775807" in await answer.text()
 
 
 async def test_queries_are_handed_to_a_live_broker(client: Client, store: SqliteMetastore) -> None:
@@ -234,6 +266,15 @@ async def test_queries_are_handed_to_a_live_broker(client: Client, store: Sqlite
         registration.close()
 
 
+async def test_a_broker_with_an_address_of_ipv6_is_asked(client: Client, store: SqliteMetastore) -> None:
+    record = InstanceRecord(id=InstanceId("Broker_::1_1"), role=Role.BROKER, host="::1", http_port=1)
+    registration = register(store, record)
+    answer = await client.post("/sql", json={"sql": "SELECT 1"})
+    assert answer.status == 503
+    assert "no broker can be reached" in await answer.text()
+    registration.close()
+
+
 async def test_health_version_databases_and_metrics_answer(client: Client) -> None:
     assert await (await client.get("/health")).text() == "OK"
     assert "pinot-segment-uploader-default" in await (await client.get("/version")).json()
@@ -256,6 +297,9 @@ async def test_annotations_complete_records_of_their_version_only(client: Client
     assert (statuses["s1"]["ranges"], statuses["s2"]["ranges"]) == ({"time_hour": [1, 2]}, {})
     again = await (await client.post("/segments/flights/annotate", data=orjson.dumps(body))).json()
     assert (again["unchanged"], again["epoch"]) == (["s1"], answer["epoch"])
+    for numbers in ({"endTimeMs": 10**20}, {"ranges": {"time_hour": [1, 10**20]}}):
+        large = json.dumps({"annotations": [{"name": "s1", "crc": 7, **numbers}]})
+        assert (await client.post("/segments/flights/annotate", data=large)).status == 400
     wrong = await client.post(
         "/segments/flights/annotate", data=b'{"annotations": [{"name": "s1", "crc": 7, "url": ""}]}'
     )

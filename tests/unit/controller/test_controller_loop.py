@@ -2,11 +2,15 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
 
 import pytest
+from tests.support.faults import Interrupted
 from tests.unit.controller.told_loop import ToldLoop
 
+from merlot.clock import SystemClock
 from merlot.cluster import paths
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.instances.reports import ReportWriter
@@ -15,14 +19,17 @@ from merlot.cluster.records import InstanceRecord, Role, SegmentRecord, TrashRec
 from merlot.cluster.segments.publish import PublishRequest, publish, publish_request
 from merlot.cluster.segments.transaction import WriteContext, trash_nodes
 from merlot.cluster.segments.view import TableView, load
+from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.errors import InvalidInputError
 from merlot.ids import InstanceId, TableName
-from merlot.metastore.protocol import Create
+from merlot.metastore.protocol import Create, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load as load_manifest
 from merlot.testing.clock import FakeClock
+from merlot.testing.patience import PATIENCE_S
 
 TABLE = TableName("t_OFFLINE")
 MANIFEST = """
@@ -67,6 +74,34 @@ def loop(store: SqliteMetastore, clock: FakeClock) -> Iterator[ControllerLoop]:
     loop = ToldLoop(store, LoopConfig(owner="c1"), clock=clock)
     yield loop
     loop.close()
+
+
+MAKE_LOOPS: dict[str, Callable[[SqliteMetastore, Callable[[], None]], Any]] = {
+    "controller": lambda store, look: ControllerLoop(
+        cast(Metastore, Interrupted(store, ("watch_children",), 0, look)), LoopConfig(owner="c1")
+    ),
+    "merges": lambda store, look: MergeLoop(store, SystemClock(), look),
+    "compactions": lambda store, look: CompactionLoop(store, SystemClock(), look),
+}
+
+
+@pytest.mark.parametrize("make", MAKE_LOOPS.values(), ids=MAKE_LOOPS)
+async def test_rounds_go_on_while_clients_hold_all_threads_of_the_event_loop(
+    store: SqliteMetastore, make: Callable[[SqliteMetastore, Callable[[], None]], Any]
+) -> None:
+    hold, looked = threading.Event(), threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    client = asyncio.create_task(asyncio.to_thread(hold.wait))
+    await asyncio.sleep(0)
+    running = asyncio.create_task(make(store, looked.set).run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not looked.is_set():
+                await asyncio.sleep(0.005)
+    finally:
+        hold.set()
+        running.cancel()
+        await asyncio.gather(client, running, return_exceptions=True)
 
 
 def make_table(store: SqliteMetastore, replication: int = 1, num_segments: int = 6) -> None:

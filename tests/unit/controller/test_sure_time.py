@@ -10,17 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.budget import count
+from tests.support.faults import Fault, FaultyMetastore
 from tests.unit.controller.test_cleaning import DAY_S, HOUR_S, MANIFEST, TABLE, Files, names, publish, segment
 
 from merlot.cluster import paths
+from merlot.cluster.instances.leases import Lease
 from merlot.cluster.lineage import replacements
 from merlot.cluster.lineage.replacements import Replacement
 from merlot.cluster.manifests import tables
 from merlot.cluster.segments.transaction import WriteContext
 from merlot.cluster.segments.view import load
 from merlot.controller.cleaning.cleaner import CleaningConfig
-from merlot.controller.cleaning.sure_time import Mark, followed
+from merlot.controller.cleaning.sure_time import Mark, SureClock, followed
 from merlot.controller.loop import ControllerLoop, LoopConfig
+from merlot.metastore.protocol import MetastoreSilentError
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.spec.manifest import load_tables
 from merlot.testing.clock import FakeClock
@@ -158,6 +161,28 @@ def test_time_without_a_controller_is_made_up_for(tmp_path: Path) -> None:
     assert int(node.data) == clock.true_ms
     second.close()
     store.close()
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER], ids=lambda fault: fault.name)
+@pytest.mark.parametrize("write", [0, 1, 2], ids=["first mark", "first time", "pass"])
+def test_a_mark_whose_write_is_not_answered_is_written_later(store: SqliteMetastore, fault: Fault, write: int) -> None:
+    clock = FakeClock()
+    lease = Lease.acquire(store, "controller", "c", clock)
+    assert lease is not None
+    sure = SureClock(FaultyMetastore(store, fault, write), clock)
+
+    def begin_pass() -> None:
+        sure.lead(lease)
+        sure.begin_pass(lease.fence)
+
+    with pytest.raises(MetastoreSilentError):
+        begin_pass()
+    for _ in range(3):
+        clock.advance(60)
+        begin_pass()
+    node = store.get(paths.SURE_TIME)
+    assert node is not None
+    assert int(node.data) == clock.now_ms()
 
 
 def _loop(store: SqliteMetastore, files: Files, clock: FakeClock) -> ControllerLoop:

@@ -11,6 +11,8 @@ from pyroaring import BitMap
 
 from merlot.values.types import TypeName
 from merlot.vectors import id_sets
+from merlot.vectors.account import Working
+from merlot.vectors.errors import LimitExceededError
 
 EDGES = {
     TypeName.INT: [-(2**31), -1, 0, 1, 2**31 - 1],
@@ -27,6 +29,30 @@ def test_what_is_written_holds_just_its_ids(seed, type_):
     found = id_sets.read(id_sets.write(type_, ids))
     assert found.type is (type_ if len(ids) else None)
     assert found.holds(every).tolist() == [one in set(ids.tolist()) for one in every.tolist()]
+
+
+def test_only_bitmaps_whose_high_words_occur_are_visited():
+    calls: list[int] = []
+    ids = np.arange(1_000, dtype=np.int64) << 32
+    found = id_sets.read(id_sets.write(TypeName.LONG, ids))
+    with Working(check=lambda: calls.append(1)):
+        assert found.holds(np.array([5 << 32, 6 << 32, (5 << 32) + 1, -1, 5 << 32])).tolist() == [1, 1, 0, 0, 1]
+    assert len(calls) == 2
+
+
+def test_writing_many_bitmaps_stops_when_the_query_does():
+    def check():
+        raise LimitExceededError("it is late")
+
+    with Working(check=check), pytest.raises(LimitExceededError, match="it is late"):
+        id_sets.write(TypeName.LONG, np.arange(1_000, dtype=np.int64) << 32)
+
+
+@pytest.mark.parametrize("type_", EDGES)
+def test_bitmaps_of_many_bytes_are_read(type_):
+    ids = np.arange(0, 1_000_000, 3)
+    found = id_sets.read(id_sets.write(type_, ids))
+    assert np.array_equal(np.flatnonzero(found.holds(np.arange(1_000_000))), ids)
 
 
 def test_the_bytes_are_those_of_javas_roaring64_navigable_map():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from merlot.ingest.decoders import arrow
 from merlot.ingest.decoders.arrow import EXPANDS, ArrowDecoder
 from merlot.ingest.decoders.protocol import NO_RECORD, Wanted
-from merlot.vectors.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, most_bytes
+from merlot.vectors.arrow_bounds import LEAST_BYTES, MOST_BYTES, TIMES, check_column, most_bytes
 
 MANY = 200 << 20
 
@@ -66,6 +66,16 @@ VIEWS = pa.Array.from_buffers(
 )
 RUNS = pa.RunEndEncodedArray.from_arrays(pa.array([10_000, 10_001], pa.int32()), TEXT)
 LISTS = pa.ListViewArray.from_arrays(np.zeros(10_000, np.int32), np.full(10_000, 100_000, np.int32), zeros(800_000))
+HIGH = 1 << 16
+
+
+def views_of_all(values: pa.Array) -> pa.Array:
+    return pa.ListViewArray.from_arrays(np.zeros(HIGH, np.int32), np.full(HIGH, HIGH, np.int32), values)
+
+
+HOSTILE["views that have 2^64 bytes together"] = lambda: stream(
+    pa.table({"a": views_of_all(views_of_all(views_of_all(pa.array(np.zeros(HIGH, np.int8)))))})
+)
 HOSTILE |= {
     name: partial(stream, pa.table({"a": column}), "zstd")
     for name, column in {
@@ -103,6 +113,18 @@ def test_values_that_share_little_are_read(name: str) -> None:
     whole = pa.table({"a": SHARED[name]})
     rows, bad = decoded(stream(whole), stream(whole.slice(1)))
     assert (bad, rows) == ({}, [number for number, part in enumerate((whole, whole.slice(1))) if len(part)])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["x", "y", "z"])),
+        pa.Array.from_buffers(pa.string_view(), 1, [None, pa.py_buffer(b"\3\0\0\0abc" + bytes(9) + b"?")]),
+    ],
+)
+def test_spare_values_and_bytes_of_a_column_count_nothing(column: pa.Array) -> None:
+    column.validate(full=True)
+    check_column(pa.chunked_array([column]), 100)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

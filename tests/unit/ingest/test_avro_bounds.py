@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from merlot.ingest.decoders.avro import AvroDecoder
-from merlot.ingest.decoders.avro_bounds import shape_of
+from merlot.ingest.decoders.avro_bounds import MOST_DECIMAL_BYTES, shape_of
 from merlot.ingest.decoders.protocol import NO_RECORD, Wanted
 from merlot.kernels.avro_walk import MAX_DEPTH, SPARE_ITEMS
 
@@ -107,6 +107,24 @@ def test_items_that_take_no_bytes_are_bounded_by_the_message(item: Any, sign: in
     payloads = [prefix + number(sign * count) + size + suffix for count in (3, SPARE_ITEMS, 2 * SPARE_ITEMS, 2**40)]
     least = prefix + number(-(2**63)) + b"\0" + suffix
     assert decoded(schema, *payloads, least) == ([0, 1], {NO_RECORD: [2, 3, 4]})
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fixed"])
+def test_record_with_a_decimal_of_too_many_bytes_is_bad(kind: str) -> None:
+    def schema(size: int) -> Any:
+        of_size = {"name": "D", "size": size} if kind == "fixed" else {}
+        item = {"type": kind, "logicalType": "decimal", "precision": 10, "scale": 2, **of_size}
+        items = {"type": "array", "items": item}
+        return {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "a", "type": "string"}, {"name": "l", "type": items}],
+        }
+
+    for size, expected in ((MOST_DECIMAL_BYTES, ([0], {})), (MOST_DECIMAL_BYTES + 1, ([], {NO_RECORD: [0]}))):
+        length = b"" if kind == "fixed" else number(size)
+        message = b"\x02x\x02" + length + b"\x7f" * size + b"\0"
+        assert decoded(schema(size), message) == expected
 
 
 def test_record_without_bytes_and_without_end_is_bad() -> None:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.apps import CUT_SHORT, serve_bytes
+from tests.unit.ingest.test_stream_pipeline import messages, pipeline
 
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ingest.decoders import avro, avro_schema
@@ -242,7 +243,7 @@ def test_each_message_is_read_by_the_schema_that_it_names(registry: tuple[str, l
     found = [
         (row, values) for piece in pieces for row, values in zip(piece.messages.tolist(), rows_of(piece), strict=True)
     ]
-    assert found == [(0, {"n": 7}), (1, {"n": 8}), (2, {"n": "x", "m": 9}), (9, {"n": 5})]
+    assert found == [(0, {"n": 7}), (1, {"n": 8}), (9, {"n": 5}), (2, {"n": "x", "m": 9})]
     reasons = {int(row): reason for piece in pieces for reason, rows in piece.bad.items() for row in rows}
     assert reasons == {
         3: "the message is no record",
@@ -252,6 +253,28 @@ def test_each_message_is_read_by_the_schema_that_it_names(registry: tuple[str, l
     }
     decoder.decode(pa.array(payloads, pa.large_binary()))
     assert sorted(asked) == sorted(set(asked)), "each schema is asked for once"
+
+
+def test_messages_of_two_schemas_by_turns_are_rows_in_their_order(registry: tuple[str, list[str]]) -> None:
+    payloads = [framed(1, {"n": 7}), framed(2, {"n": "x", "m": 9})] * 50
+    decoder = RegistryDecoder(Wanted(columns={"n": False}, names=()), SchemaRegistry(registry[0], {}))
+    assert len(decoder.decode(pa.array(payloads, pa.large_binary()))) == 2
+    fields = [{"name": "n", "type": "STRING"}, {"name": "at", "type": "TIMESTAMP", "role": "dateTime"}]
+    made = pipeline(fields, metadata={"at": "timestamp"}, decoder={"type": "AVRO", "schemaRegistry": registry[0]})
+    found = made.rows(messages(*payloads, timestamps_ms=np.arange(100, dtype=np.int64)))
+    assert found.rows.column("n").to_pylist() == ["7", "x"] * 50
+    assert found.offsets.tolist() == list(range(100, 200))
+
+
+def test_many_schemas_that_nobody_knows_are_few_reasons() -> None:
+    decoder, _, clock = late_decoder()
+    payloads = pa.array([struct.pack(">bI", 0, number) for number in range(100)], pa.large_binary())
+    with pytest.raises(NotYetError):
+        decoder.decode(payloads)
+    clock.now += avro.HOLD_S
+    [piece] = decoder.decode(payloads)
+    assert len(piece.bad) == avro.MAX_REASONS + 1
+    assert sorted(row for rows in piece.bad.values() for row in rows.tolist()) == list(range(100))
 
 
 @dataclass

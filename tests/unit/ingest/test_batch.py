@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
+from merlot.catalog.publish import record_of
+from merlot.cluster.segments.publish import PublishRequest
+from merlot.cluster.segments.shapes import check_shape
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.ingest.bad_rows import BadRow, BadRows
 from merlot.ingest.batch import (
@@ -221,6 +225,19 @@ def test_days_that_are_small_share_a_segment(tmp_path: Path) -> None:
     assert found == {
         "t_1969-12-18": 1, "t_1969-12-25": 2, "t_1970-01-01": 2, "t_1970-01-08": 2, "t_1970-01-15": 1
     }  # fmt: skip
+
+
+def test_first_days_of_year_1_share_a_segment_that_begins_with_them(tmp_path: Path) -> None:
+    first = (date.min - date(1970, 1, 1)).days
+    days = [first, first + 2, first + 3]
+    rows = pa.table({"at": [day * DAY_MS for day in days], "code": ["a"] * 3, "n": pa.array(days, pa.int32())})
+    pq.write_table(rows, tmp_path / "in.parquet")
+    table = table_of(ingestion={"daysPerSegment": 7})
+    result = build(tmp_path / "in.parquet", tmp_path / "out", table)
+    found = {one.metadata.name: one.metadata.num_docs for one in result.segments}
+    assert found == {"t_0001-01-01": 2, "t_0001-01-04": 1}
+    records = tuple(record_of(one.metadata, "", one.size_bytes, one.blooms) for one in result.segments)
+    check_shape("t", table.spec, PublishRequest(records))
 
 
 def test_a_large_day_becomes_parts_of_equal_size(tmp_path: Path) -> None:

@@ -106,3 +106,15 @@ def test_short_integers_come_as_numbers(text: str, expected: int) -> None:
     wanted = Wanted(columns={"n": False}, types={"n": pa.int64()}, names=())
     [decoded] = JsonDecoder(wanted).decode(pa.array([f'{{"n":{text}}}'.encode()], pa.large_binary()))
     assert decoded.columns["n"].equals(pa.array([expected]))
+
+
+@pytest.mark.parametrize(("left", "right"), [("[", "]"), ('{"k":', "}")])
+def test_list_of_any_depth_is_a_list_or_bad(left: str, right: str) -> None:
+    texts = [f"{left * depth}0{right * depth}" for depth in [*range(800, 1_000), 5_000, 2]]
+    decoder = JsonDecoder(Wanted(columns={"list": True}, names=("list",)))
+    [found] = decoder.decode(pa.array([f'{{"list": {text}}}'.encode() for text in texts], pa.large_binary()))
+    rows = found.messages.tolist()
+    assert sorted([*rows, *(row for bad in found.bad.values() for row in bad.tolist())]) == list(range(len(texts)))
+    assert {0, len(texts) - 1} <= set(rows)
+    for row, items in zip(rows, found.columns["list"].to_pylist(), strict=True):
+        assert items in ([texts[row]], [texts[row][1:-1]])

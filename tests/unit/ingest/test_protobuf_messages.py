@@ -2,13 +2,24 @@
 
 import base64
 import json
+import math
+import struct
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import (
+    any_pb2,
+    descriptor_pb2,
+    descriptor_pool,
+    duration_pb2,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+)
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.message import Message
 
 from merlot.errors import InvalidInputError
 from merlot.ingest.decoders.protobuf import ProtobufDecoder
@@ -51,12 +62,61 @@ def descriptors() -> descriptor_pb2.FileDescriptorSet:
         trip.field.add(name=name, number=number, type=kind, label=label, type_name=type_name)
     trip.oneof_decl.add(name="_note")
     trip.field.add(name="note", number=20, type=Field.TYPE_STRING, label=one, proto3_optional=True, oneof_index=0)
-    timestamps = descriptor_pb2.FileDescriptorProto()
-    timestamp_pb2.DESCRIPTOR.CopyToProto(timestamps)
-    return descriptor_pb2.FileDescriptorSet(file=[timestamps, file])
+    return descriptor_pb2.FileDescriptorSet(file=[*well_known(), file, extras()])
+
+
+def well_known() -> list[descriptor_pb2.FileDescriptorProto]:
+    files = []
+    for module in (any_pb2, duration_pb2, struct_pb2, timestamp_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        files.append(file)
+    return files
+
+
+def extras() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="extras.proto",
+        package="acme",
+        syntax="proto2",
+        dependency=[f"google/protobuf/{name}.proto" for name in ("any", "duration", "struct", "timestamp")],
+    )
+    extra = file.message_type.add(name="Extra")
+    entry = extra.nested_type.add(name="WeightsEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=Field.TYPE_DOUBLE, label=Field.LABEL_OPTIONAL)
+    for number, name in enumerate(("Any", "Duration", "Value", "Timestamp"), 1):
+        extra.field.add(
+            name=f"the_{name.lower()}",
+            number=number,
+            type=Field.TYPE_MESSAGE,
+            label=Field.LABEL_OPTIONAL,
+            type_name=f".google.protobuf.{name}",
+        )
+    extra.field.add(name="name", number=5, type=Field.TYPE_STRING, label=Field.LABEL_OPTIONAL)
+    weights = ".acme.Extra.WeightsEntry"
+    extra.field.add(name="weights", number=6, type=Field.TYPE_MESSAGE, label=Field.LABEL_REPEATED, type_name=weights)
+    return file
 
 
 TEXT = base64.b64encode(descriptors().SerializeToString()).decode()
+
+
+def any_of(type_name: str, value: bytes) -> any_pb2.Any:
+    return any_pb2.Any(type_url=f"type.googleapis.com/{type_name}", value=value)
+
+
+def field_bytes(number: int, value: bytes | Message) -> bytes:
+    payload = value if isinstance(value, bytes) else value.SerializeToString()
+    return bytes([number << 3 | 2, len(payload)]) + payload
+
+
+def decoded_extras(*payloads: bytes) -> Decoded:
+    columns = ("the_any", "the_duration", "the_value", "the_timestamp", "name", "weights")
+    wanted = Wanted(columns=dict.fromkeys(columns, False), names=())
+    [found] = ProtobufDecoder(wanted, TEXT, "acme.Extra").decode(pa.array(payloads, pa.large_binary()))
+    return found
 
 
 def trip(**values: Any) -> bytes:
@@ -103,6 +163,36 @@ def test_message_that_cannot_be_parsed_is_found() -> None:
     assert found.columns["city"].to_pylist() == ["abc", "abc"]
     assert found.messages.tolist() == [0, 3]
     assert {reason: rows.tolist() for reason, rows in found.bad.items()} == {"the message is no record": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        field_bytes(1, any_of("acme.Unknown", b"")),
+        field_bytes(1, any_of("acme.Trip", b"\xff")),
+        field_bytes(2, duration_pb2.Duration(seconds=10**15)),
+        field_bytes(3, struct_pb2.Value(number_value=math.nan)),
+        field_bytes(4, timestamp_pb2.Timestamp(seconds=2**60)),
+        field_bytes(5, b"\xff"),
+    ],
+)
+def test_message_with_a_value_that_no_column_can_have_is_bad(payload: bytes) -> None:
+    good = field_bytes(5, b"a")
+    found = decoded_extras(b"\xff", good, payload, good)
+    assert found.columns["name"].to_pylist() == ["a", "a"]
+    assert found.messages.tolist() == [1, 3]
+    assert {reason: rows.tolist() for reason, rows in found.bad.items()} == {"the message is no record": [0, 2]}
+
+
+def test_any_of_a_declared_type_is_its_message() -> None:
+    found = decoded_extras(field_bytes(1, any_of("acme.Trip", trip(City="a"))))
+    [text] = found.columns["the_any"].to_pylist()
+    assert json.loads(text) == {"@type": "type.googleapis.com/acme.Trip", "City": "a"}
+
+
+def test_infinite_number_of_a_map_is_a_text() -> None:
+    entry = b"\x0a\x01k" + b"\x11" + struct.pack("<d", -math.inf)
+    assert decoded_extras(field_bytes(6, entry)).columns["weights"].to_pylist() == ['{"k":"-Infinity"}']
 
 
 def test_enum_of_an_unknown_number_is_its_number() -> None:

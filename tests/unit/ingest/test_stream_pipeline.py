@@ -216,6 +216,31 @@ def test_arrow_message_is_many_rows_of_one_offset() -> None:
     assert found.bad.by_reason == {"several columns may be meant": 1, "the message is no record": 3}
 
 
+def categories(prefix: str) -> pa.DictionaryArray:
+    ids = np.arange(100, dtype=np.int8)
+    return pa.DictionaryArray.from_arrays(ids, pa.array([f"{prefix}{number}" for number in range(100)]))
+
+
+def in_lists(values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), values)
+
+
+def test_arrow_messages_and_batches_whose_dictionaries_cannot_be_united_are_read() -> None:
+    fields = [*FIELDS, {"name": "props", "type": "JSON"}]
+    at = pa.array(range(100), pa.timestamp("ms"))
+    first, second = categories("a"), categories("b")
+    tables = [pa.table({"city": part, "tags": in_lists(part), "at": at}) for part in (first, second)]
+    structs = [pa.table({"props": pa.StructArray.from_arrays([part], ["k"]), "at": at}) for part in (first, second)]
+    found = pipeline(fields, decoder={"type": "ARROW"}).rows(
+        messages(*map(arrow, tables), arrow(pa.concat_tables(tables)), *map(arrow, structs))
+    )
+    texts = [*first.to_pylist(), *second.to_pylist()]
+    assert found.bad.count == 0
+    assert cities(found) == [*texts, *texts, *[None] * 200]
+    assert found.rows.column("tags").to_pylist()[:400] == [[text] for text in [*texts, *texts]]
+    assert [json.loads(text)["k"] for text in found.rows.column("props").to_pylist()[400:]] == texts
+
+
 def test_table_of_nothing_but_metadata_takes_every_record() -> None:
     fields = [{"name": "place", "type": "LONG"}, {"name": "at", "type": "TIMESTAMP", "role": "dateTime"}]
     made = pipeline(fields, metadata={"place": "offset", "at": "timestamp"})

@@ -25,6 +25,7 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion import execution
 from merlot.minion.control import TaskControl
 from merlot.minion.leftovers import sweep
+from merlot.minion.lost_runs import LostRuns
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
@@ -40,12 +41,15 @@ class Greet:
 
     max_parallel = 4
 
-    def __init__(self, failures: int = 0, error: MerlotError | None = None, *, hangs: bool = False) -> None:
+    def __init__(
+        self, failures: int = 0, error: MerlotError | None = None, *, hangs: bool = False, undo_failures: int = 0
+    ) -> None:
         self.ran: list[str] = []
         self.undone: list[str] = []
         self.begun = threading.Event()
         self.hangs = hangs
         self._failures = failures
+        self._undo_failures = undo_failures
         self._error = error or UnavailableError("not now")
 
     def run(self, task: TaskRecord, control: TaskControl) -> EndedTask:
@@ -61,6 +65,9 @@ class Greet:
 
     def undo(self, task: TaskRecord, control: TaskControl) -> None:
         control.check()
+        if self._undo_failures:
+            self._undo_failures -= 1
+            raise InvalidInputError("deep store is not allowed")
         self.undone.append(task.id)
 
 
@@ -169,6 +176,38 @@ async def test_a_cancelled_task_stops_is_undone_and_leaves_the_queue(metastore: 
     assert ended(metastore)[0].outcome is TaskOutcome.CANCELLED
 
 
+async def test_a_task_that_cannot_be_undone_waits_longer_each_time_and_holds_up_no_other(
+    metastore: SqliteMetastore,
+) -> None:
+    kind = Greet(undo_failures=4)
+    queue(metastore, "a", "b")
+    found = tasks.find_task(metastore, KIND, "a")
+    assert found is not None
+    tasks.cancel(metastore, found)
+    async with working(metastore, kind, tuning=replace(SHORT_WAITS, backoff=tasks.Backoff(first_ms=300_000))):
+        await until(lambda: kind.ran == ["b"])
+    assert kind.undone == []
+    async with working(metastore, kind):
+        await until(lambda: not metastore.children(paths.tasks(KIND)))
+    assert kind.undone == ["a"]
+
+
+@pytest.mark.parametrize(("num_lost", "pause_ms"), [(1, 10), (2, 20), (3, 40), (4, 50), (10_000, 50)])
+def test_pause_of_a_backoff_doubles_up_to_the_longest(num_lost: int, pause_ms: int) -> None:
+    assert tasks.Backoff(first_ms=10, longest_ms=50).pause_ms(num_lost) == pause_ms
+
+
+def test_lost_runs_of_tasks_that_are_gone_are_forgotten() -> None:
+    lost = LostRuns(tasks.Backoff(first_ms=10))
+    for kind, name in (("A", "a"), ("A", "b"), ("B", "a")):
+        lost.add(kind, name, 1_000)
+    lost.add("A", "b", 2_000)
+    lost.forget_others("A", {"b"})
+    assert [lost.until_ms(*key) for key in (("A", "a"), ("A", "b"), ("B", "a"))] == [-1, 2_020, 1_010]
+    lost.forget("A", "b")
+    assert lost.until_ms("A", "b") == -1
+
+
 async def test_a_task_that_is_deleted_stops(metastore: SqliteMetastore) -> None:
     kind = Greet(hangs=True)
     queue(metastore, "a")
@@ -222,7 +261,7 @@ async def test_outages_of_the_metastore_are_no_deaths_and_never_set_a_task_aside
     queue(metastore, "a")
     one = InstanceRecord(id=InstanceId("Minion_0"), role=Role.MINION, host="h", started_ms=SystemClock().now_ms())
     metastore.create(paths.live(one.id), one.to_bytes())
-    async with working(metastore, kind):
+    async with working(metastore, kind, tuning=replace(SHORT_WAITS, backoff=tasks.Backoff(first_ms=1, longest_ms=1))):
         await until(lambda: bool(ended(metastore)))
     assert [(one.outcome, one.attempts, one.error) for one in ended(metastore)] == [(TaskOutcome.SUCCEEDED, 1, "")]
 
@@ -270,6 +309,15 @@ async def test_parts_of_a_task_wait_until_it_has_ended(metastore: SqliteMetastor
         lease.release(metastore)
         await until(lambda: not metastore.children(paths.tasks(KIND)))
     assert kind.ran[:2] == ["b", "a"]
+
+
+async def test_a_task_that_no_minion_can_read_holds_up_its_parts_alone(metastore: SqliteMetastore) -> None:
+    kind = Greet()
+    metastore.create(paths.task(KIND, "a"), b"{")
+    queue(metastore, "a-0of2", "b")
+    async with working(metastore, kind):
+        await until(lambda: metastore.children(paths.tasks(KIND)) == ["a", "a-0of2"])
+    assert kind.ran == ["b"]
 
 
 async def test_progress_is_written_while_a_task_runs(metastore: SqliteMetastore) -> None:

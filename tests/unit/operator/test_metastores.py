@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -99,8 +99,10 @@ class Owners:
 
     def __init__(self) -> None:
         self.others: set[str] = set()
+        self.when_checked: Callable[[], None] = lambda: None
 
     async def check(self, namespace: str) -> None:
+        self.when_checked()
         if namespace in self.others:
             raise WriterSupersededError(f"another release serves namespace {namespace}")
 
@@ -155,6 +157,14 @@ async def test_who_lost_the_namespace_while_it_came_writes_nothing(
     with pytest.raises(WriterSupersededError):
         await metastores.call("a", write)
     await metastores.call("a", write)
+
+
+async def test_a_namespace_that_is_left_while_its_fence_is_taken_can_be_asked_about(
+    metastores: Metastores, owners: Owners
+) -> None:
+    owners.when_checked = lambda: metastores.leave("n")
+    await metastores.fence("n")
+    assert await metastores.sharing("n") == frozenset()
 
 
 async def test_a_mark_that_a_controller_refuses_is_asked_about_at_once(metastores: Metastores) -> None:

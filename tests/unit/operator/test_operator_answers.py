@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kube.operator_parts import server_word, table_word
 
+from merlot.errors import UnavailableError
 from merlot_operator.config import Config
 from merlot_operator.controllers import status_answer
 from merlot_operator.controllers.status_answer import parse
@@ -233,6 +234,35 @@ async def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
     await _ask(b"", "controller does not answer at", 302)
 
 
+async def test_an_order_that_is_led_elsewhere_goes_nowhere() -> None:
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        statuses = ClusterStatuses(_config(server))
+        with pytest.raises(UnavailableError, match="controller leads elsewhere .* status=307"):
+            await statuses.retry_rollup("n", "r")
+        await statuses.close()
+        server.shutdown()
+    assert asked == ["/rollups/r/run"]
+
+
+def _config(server: ThreadingHTTPServer) -> Config:
+    url = f"http://127.0.0.1:{server.server_port}"
+    return Config(metastore="zk://z:1", deep_store="s3://b", runtime_image="r", spark_image="s", controller_url=url)
+
+
 async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, int] = (0, 0)) -> ClusterStatus:
     """Have the operator read an answer, and return what it took; an empty `problem`: it is taken."""
 
@@ -248,11 +278,7 @@ async def _ask(body: bytes, problem: str, code: int = 200, counts: tuple[int, in
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}"
-        statuses = ClusterStatuses(
-            Config(metastore="zk://z:1", deep_store="s3://b", runtime_image="r", spark_image="s", controller_url=url),
-            lambda _: counts,
-        )
+        statuses = ClusterStatuses(_config(server), lambda _: counts)
         await statuses.refresh("n")
         reported = statuses.of("n").problem
         assert (reported is None) == (not problem)

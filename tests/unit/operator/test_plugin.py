@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from merlot_operator.plugin.changes import Cost, changes, summary
 from merlot_operator.plugin.kubectl import Kubectl
-from merlot_operator.plugin.main import _plan_table
+from merlot_operator.plugin.main import _plan_table, main
 from merlot_operator.plugin.tree import table_tree
 
 TABLE: dict[str, Any] = {
@@ -185,3 +186,31 @@ def test_defaults_that_a_definition_once_filled_in_are_no_change() -> None:
     added = copy.deepcopy(TABLE)
     added["spec"]["schema"]["fields"].append({"name": "m", "type": "INT"})
     assert [one.path for one in changes(filled, added, {})] == ["schema.fields"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot read .*No such file or directory"),
+        (b"\xff\xfe", "cannot read .*codec can't decode"),
+        (b"{", "cannot read .*while parsing"),
+        (b"[1]", "is no manifest"),
+        (b"kind: Table\nmetadata: {}\n", "has no metadata.name"),
+    ],
+)
+def test_a_plan_of_what_is_no_manifest_is_refused_in_one_line(
+    content: bytes | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "table.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    monkeypatch.setattr("sys.argv", ["kubectl-merlot", "plan", "-f", str(path)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)

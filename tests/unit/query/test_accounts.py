@@ -11,13 +11,13 @@ import pytest
 
 from merlot.codes import QueryErrorCode
 from merlot.functions import search
-from merlot.functions.evaluate import evaluate
+from merlot.functions.evaluate import evaluate, verdicts
 from merlot.functions.source import ValueSource
 from merlot.query.accumulators import StateAccumulator
 from merlot.query.aggregation import aggregation
 from merlot.query.workers import Workers
 from merlot.tree.nodes import Aggregate, Call, Column, Literal
-from merlot.tree.types import INT, LONG, STRING
+from merlot.tree.types import BOOLEAN, INT, LONG, STRING
 from merlot.values.types import TypeName
 from merlot.vectors import account
 from merlot.vectors.account import MemoryShortError, Total, Working
@@ -51,6 +51,13 @@ def test_a_query_that_would_pass_its_share_fails_before():
 def test_no_query_has_more_than_half_of_the_total():
     with Working(1 << 40, total=_total()) as mine:
         assert mine.max_bytes == 50 * MB
+
+
+def test_a_block_within_that_of_a_query_stops_when_the_query_does():
+    calls: list[int] = []
+    with Working(total=_total(), check=lambda: calls.append(1)), Working(total=_total()):
+        account.current().expect("rows", MB)
+    assert calls == [1]
 
 
 def test_the_query_that_holds_most_ends_when_all_hold_too_much():
@@ -97,6 +104,23 @@ def test_errors_of_the_libraries_say_what_lacks():
             raise error
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "offset overflow while concatenating arrays, consider casting input from `string` to `large_string` first.",
+        "Take operation overflowed binary array capacity",
+    ],
+)
+def test_texts_that_are_too_long_for_one_array_are_beyond_a_limit(message):
+    with pytest.raises(LimitExceededError, match=message[:30]), Working(total=_total()):
+        raise pa.ArrowInvalid(message)
+
+
+def test_other_errors_of_arrow_stay_what_they_are():
+    with pytest.raises(pa.ArrowInvalid), Working(total=_total()):
+        raise pa.ArrowInvalid("not a number")
+
+
 def test_helpers_hold_for_the_query_of_their_caller():
     total = _total()
     held: list[int] = []
@@ -132,6 +156,13 @@ def test_values_on_the_way_are_given_back():
     with Working(5 * MB, total=total), pytest.raises(LimitExceededError, match=r"for REPEAT bytes=9600000 "):
         evaluate(length, rows)
     assert total.held_bytes == 0
+
+
+def test_verdicts_on_the_way_are_given_back():
+    rows = ValueSource(TypeName.LONG, np.arange(100_000))
+    with Working(total=_total()) as mine:
+        hits, _ = verdicts(Call("greater_than", (Column("x", LONG), Literal(5, LONG)), BOOLEAN), rows)
+        assert (hits.sum(), mine.held_bytes) == (99_994, 0)
 
 
 def test_constants_and_values_that_repeat_are_bounded():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -71,6 +72,49 @@ def test_whoever_has_no_time_reads_what_is_joined_and_has_the_rest_joined_later_
     assert hurried.query(SQL) == [[9.0]]
     assert (later, joined, known.sightings) == ([], [], sightings)
     assert cache.stats()["hits"] == hits + 1
+
+
+def test_columns_for_which_the_cache_has_no_room_are_not_joined(make_table, monkeypatch):
+    table, cache = small_segments(make_table, monkeypatch)
+    cache.resize(1)
+    later = []
+    hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
+    assert [which.query(SQL) for which in (table, hurried) * 3] == [[[9.0]]] * 6
+    assert (later, cache.peek(table.segments).columns) == ([], {})
+
+
+def test_columns_that_were_joined_first_make_room_for_others(make_table):
+    cache = BatchCache(10)
+    cache.due(make_table(FIELDS, [{"a": 1, "b": 1}], [{"a": 2, "b": 2}]).segments)
+    (batch,) = cache._batches.values()
+    for name in "abc":
+        batch.columns[name] = SimpleNamespace(nbytes=4)
+        cache.trim()
+    assert list(batch.columns) == ["b", "c"]
+    batch.columns["d"] = SimpleNamespace(nbytes=40)
+    cache.trim()
+    assert list(batch.columns) == ["d"]
+
+
+def fail(*_):
+    raise MemoryError
+
+
+def test_a_column_whose_joining_failed_is_joined_later(make_table, monkeypatch):
+    table, cache = small_segments(make_table, monkeypatch)
+    later = []
+    hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
+    with monkeypatch.context() as failing:
+        failing.setattr(batches, "coalesce", fail)
+        assert [hurried.query(SQL) for _ in range(2)] == [[[9.0]]] * 2
+        for work in later:
+            with pytest.raises(MemoryError):
+                work()
+    later.clear()
+    assert hurried.query(SQL) == [[9.0]]
+    for work in later:
+        work()
+    assert len(cache.peek(table.segments).columns) == 2
 
 
 def test_a_query_that_is_too_much_work_is_not_counted_and_joins_nothing(make_table, monkeypatch):

@@ -9,10 +9,19 @@ import pyarrow as pa
 import pytest
 
 from merlot.query import tasks
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.reduce import reduce
+from merlot.query.answer.result import QueryStats, to_pinot_rows
 from merlot.query.context import CancelToken, ExecutionLimits, QueryCancelledError, QueryTimeoutError
+from merlot.query.execute import prepare
 from merlot.query.operators.grouping import keys as group_keys
+from merlot.query.plan.binding import bind
+from merlot.query.plan.make import plan
+from merlot.query.targets import TaskResult
 from merlot.spec.indexing import IndexingSpec
+from merlot.sql.parse import parse
 from merlot.testing.clock import FakeClock
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
 
 FIELDS = [
@@ -48,6 +57,20 @@ def test_sums_of_whole_numbers_are_exact_past_64_bits(make_table):
     assert got == [[key, float(by_key[key])] for key in sorted(by_key)]
     with pytest.raises(QueryArithmeticError, match="overflow"):
         table.query("SELECT SUMLONG(n) FROM t")
+
+
+@pytest.mark.parametrize("offset", [99_990, 50, 100_001])
+def test_a_page_keeps_no_other_rows_of_the_answer_in_memory(make_table, offset):
+    schema = make_table(FIELDS, rows(1)).schema
+    logical = plan(bind(parse(f"SELECT k, s FROM t LIMIT 10 OFFSET {offset}"), schema, {}))
+    before = pa.total_allocated_bytes()
+    columns = [pa.array(range(100_000), pa.int32()), pa.array([str(number) for number in range(100_000)])]
+    data = pa.table(columns, schema=logical.leaf.work.partial_schema)
+    answer = reduce(logical, [Partial(data, QueryStats())], schema)
+    del data, columns
+    assert pa.total_allocated_bytes() - before < 10_000
+    shown = range(100_000)[offset : offset + 10]
+    assert to_pinot_rows(answer) == [[number, str(number)] for number in shown]
 
 
 @pytest.mark.parametrize(("column", "write"), [("k", str), ("s", lambda value: f"'s{value}'"), ("n", str)])
@@ -270,3 +293,47 @@ def test_two_zeros_are_equal_in_an_order_as_in_a_comparison(make_table):
     table = make_table(fields, [{"id": number, "x": value} for number, value in enumerate(values)])
     assert table.query("SELECT id FROM t ORDER BY x, id") == [[0], [1], [4], [5], [2], [3]]
     assert table.query("SELECT id FROM t ORDER BY x DESC, id DESC") == [[3], [2], [5], [4], [1], [0]]
+
+
+@pytest.mark.parametrize("sql", ["SELECT tags, COUNT(*) FROM t GROUP BY tags", "SELECT DISTINCTCOUNTHLL(n) FROM t"])
+def test_a_finished_task_holds_nothing_but_its_result(make_table, sql):
+    data = rows(40_000)
+    table = make_table(FIELDS, data, data.slice(5))
+    leaf = plan(bind(parse(sql), table.schema, {})).leaf
+    with account.Working() as mine:
+        alive = prepare(leaf, table.segments, table.context).alive
+        tasks.run(leaf, tasks.split(leaf, alive, 0, table.context), 0, table.context)
+        assert mine.held_bytes == 0
+
+
+def test_columns_of_a_result_are_charged_together():
+    columns = [pa.array(np.zeros(5_000))] * 3
+    with account.Working() as mine:
+        account.current().hold("rows", 1 << 20)
+        tasks._settled(TaskResult(columns, 5_000, 0, True), 0)
+        assert mine.held_bytes == 120_000
+
+
+def test_a_filter_looks_into_values_a_chunk_at_a_time(make_table):
+    number = 140_000
+    docs = pa.array([f'{{"a": "x{doc % 7}", "more": "{"m" * 80}"}}' for doc in range(number)])
+    fields = [{"name": "doc", "type": "JSON"}, {"name": "n", "type": "LONG"}]
+    data = pa.table({"doc": docs, "n": np.arange(number)})
+    table = make_table(fields, data, indexing=IndexingSpec(no_dictionary=("doc", "n")))
+    # The function may make 6 bytes for each byte: 40 MB for a chunk, 90 MB for all rows.
+    limits = ExecutionLimits(work_bytes=60 << 20)
+    table = replace(table, context=replace(table.context, pool=None, limits=limits))
+    is_x3 = "JSON_EXTRACT_SCALAR(doc, '$.a', 'STRING') = 'x3'"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3}") == [[number // 7]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {is_x3} OR n = 139996") == [[number // 7 + 1]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE n <> 5 AND {is_x3}") == [[number // 7]]
+
+
+def test_an_error_of_a_row_far_into_a_segment_counts_if_nothing_else_decides_the_row(make_table):
+    data = pa.table({"n": np.arange(140_000)})
+    table = make_table([{"name": "n", "type": "LONG"}], data, indexing=IndexingSpec(no_dictionary=("n",)))
+    fails = "mod(7, n - 100000) = 7"
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} OR n = 100000") == [[139_986]]
+    assert table.query(f"SELECT COUNT(*) FROM t WHERE {fails} AND n < 100000") == [[99_993]]
+    with pytest.raises(QueryArithmeticError, match="division by zero"):
+        table.query(f"SELECT COUNT(*) FROM t WHERE {fails}")

@@ -8,7 +8,7 @@ import pytest
 from tests.budget import count
 
 from merlot.query.context import ExecutionLimits
-from merlot.query.operators.grouping import choose, range_partitioned
+from merlot.query.operators.grouping import choose, keys, range_partitioned
 from merlot.vectors.errors import LimitExceededError
 
 FIELDS = [
@@ -98,3 +98,19 @@ def test_too_many_groups_are_an_error_by_ranges_too(make_table, cut):
     object.__setattr__(table.context, "limits", ExecutionLimits(max_groups=500))
     with pytest.raises(LimitExceededError, match="limit=500"):
         table.query("SELECT k, COUNT(*) FROM t GROUP BY k LIMIT 9999")
+
+
+@pytest.mark.parametrize("layout", ["apart"], indirect=True)
+def test_the_function_of_a_key_is_applied_to_each_text_once(make_table, cut, monkeypatch):
+    mapped, result = [], keys._result
+
+    def counted(expr, reader, values):
+        mapped.extend(values.to_pylist())
+        return result(expr, reader, values)
+
+    monkeypatch.setattr(keys, "_result", counted)
+    table = make_table(FIELDS, rows_of(Random(1), 200, 0, 9))
+    answer = table.query("SELECT UPPER(s), COUNT(*) FROM t GROUP BY UPPER(s)")
+    assert {row[0] for row in answer} == {"A", "B", "C"}
+    assert cut == [0]
+    assert sorted(mapped) == ["a", "b", "c"]

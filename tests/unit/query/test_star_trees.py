@@ -327,6 +327,23 @@ def test_who_has_no_time_has_trees_joined_later(tmp_path: Path) -> None:
     assert told(hurried, sql) == [(3, 7, True)]
 
 
+def test_trees_whose_joining_failed_are_joined_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(parts: object) -> None:
+        raise MemoryError
+
+    table = made(tmp_path, 600, (200, 400))
+    later: list[Callable[[], None]] = []
+    hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
+    sql = "SELECT city, SUM(sold) FROM t GROUP BY city"
+    assert [told(hurried, sql) for _ in range(2)] == [[(3, 21, False)]] * 2
+    with monkeypatch.context() as failing, pytest.raises(MemoryError):
+        failing.setattr(coalesced_trees, "coalesce", fail)
+        later.pop()()
+    assert told(hurried, sql) == [(3, 21, False)]
+    later.pop()()
+    assert told(hurried, sql) == [(3, 7, True)]
+
+
 def test_trees_that_would_be_too_large_together_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = made(tmp_path, 600, (200, 400))
     monkeypatch.setattr(coalesced_trees, "MOST_DOCUMENTS", 200)

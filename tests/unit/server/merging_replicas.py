@@ -42,6 +42,8 @@ def segments_of(listener: UpsertListener, loaded: Collection[str]) -> OpenSegmen
         clock=SystemClock(),
         memory=MemoryBudget(1 << 40),
         is_loaded=loaded.__contains__,
+        is_to_hold=lambda _: True,
+        is_elsewhere=lambda _: False,
         reported_as_of=lambda: math.inf,
         on_change=lambda: None,
         grace_s=0.0,

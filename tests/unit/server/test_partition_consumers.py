@@ -19,6 +19,7 @@ import pytest
 from tests.unit.cluster.stream_table import PINNED, SERVERS, TABLE, begin, make_store
 
 from merlot.clock import SystemClock
+from merlot.cluster import paths
 from merlot.cluster.consuming import transactions
 from merlot.cluster.consuming.partitions import chains, lost_ranges, open_segments
 from merlot.cluster.consuming.positions import read_positions
@@ -154,6 +155,8 @@ class ReplicaOnTest:
         self.held_elsewhere: frozenset[str] | None = frozenset()
         """Keys that other servers report; None if the reports were not read yet."""
         self.loaded: set[str] = set()
+        self.moved: set[str] = set()
+        """Keys of segments that other servers have loaded in place of this one."""
         self._cluster = cluster
         self.files = LocalSegmentFiles(folder / name)
         self.listener = ListenerOnTest()
@@ -172,11 +175,12 @@ class ReplicaOnTest:
             revision=lambda: cluster.revision,
             listener_of=lambda _number, _records: self.listener,
             is_loaded=lambda key: key in self.loaded,
-            is_to_hold=lambda _: True,
+            is_to_hold=lambda name: not any(key.startswith(f"{name}@") for key in self.moved),
+            is_elsewhere=lambda key: key in self.moved,
             on_change=lambda: None,
             on_made=lambda: None,
-            reported_as_of=lambda: -math.inf,
-            grace_s=1e9,
+            reported_as_of=lambda: cluster.reported_as_of,
+            grace_s=cluster.grace_s,
             tuning=StreamTuning(retry_s=cluster.retry_s, catch_up_s=CATCH_UP_S),
         )
         self.consumer = PartitionConsumer(0, deps)
@@ -227,6 +231,8 @@ class ClusterOnTest:
         self.flush_rows = 1_000_000
         self.revision = 0
         self.retry_s = StreamTuning().retry_s
+        self.reported_as_of = -math.inf
+        self.grace_s = 1e9
         self.replicas: dict[InstanceId, ReplicaOnTest] = {}
         begin(self.store, 0)
 
@@ -383,6 +389,44 @@ def test_segments_end_by_rows_and_both_replicas_make_equal_files(cluster: Cluste
         assert all(one.files.path_of(TABLE, record.key_text).exists() for record in sealed), "nobody had to fetch them"
 
 
+def test_a_position_that_a_cleaner_has_deleted_at_once_is_published_again(
+    cluster: ClusterOnTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children, deleted = cluster.store.children, []
+
+    def cleaned(path: str) -> list[str]:
+        names = children(path)
+        is_step = threading.current_thread() is not threading.main_thread()
+        if is_step and path == paths.positions(TABLE) and names and not deleted:
+            deleted.extend(names)
+            for name in names:
+                cluster.store.delete(paths.child(path, name))
+        return children(path)
+
+    monkeypatch.setattr(cluster.store, "children", cleaned)
+    cluster.retry_s = 0.05
+    cluster.produce(50)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 50)
+    cluster.ask(AskedEnd.FORCE)
+    cluster.reaches(lambda: not cluster.view.stream_segments[0].is_open)
+    assert deleted
+
+
+def test_rows_and_file_of_a_segment_that_another_server_loads_do_not_stay(cluster: ClusterOnTest) -> None:
+    cluster.reported_as_of, cluster.grace_s, cluster.flush_rows = math.inf, 0.0, 30
+    cluster.produce(40)
+    one = cluster.start(A)
+    cluster.reaches(lambda: open_segments(cluster.view)[0].start_offset == 30, load=False)
+    cluster.reaches(lambda: one.consumer.log.parts[-1].sequence == 1, load=False)
+    sealed, file = cluster.view.stream_segments[0], one.files.path_of(TABLE, cluster.view.stream_segments[0].key_text)
+    assert one.rows_of(sealed.name) == 40
+    assert file.exists()
+    one.moved.add(sealed.key_text)
+    cluster.reaches(lambda: [part.sequence for part in one.consumer.log.parts] == [1], load=False)
+    cluster.reaches(lambda: not file.exists(), load=False)
+
+
 def test_a_listener_hears_of_every_row_and_of_tails_before_readers_see_them(cluster: ClusterOnTest) -> None:
     cluster.flush_rows = 30
     cluster.produce(100)
@@ -452,6 +496,22 @@ def test_a_partition_that_is_let_go_is_asked_for_no_more_but_answers_until_it_is
     assert one.rows_of(first_of(cluster)) == 50
     one.consumer.let_go(is_gone=False)
     cluster.reaches(lambda: one.consumer.names != [])
+
+
+def test_a_paused_partition_that_is_let_go_before_it_has_begun_leaves(cluster: ClusterOnTest) -> None:
+    cluster.produce(5)
+    one = cluster.start(A)
+    cluster.reaches(lambda: one.consumer.next_offset == 5)
+    cluster.ask(AskedEnd.PAUSE)
+    cluster.reaches(lambda: open_segments(cluster.view)[0].status == ConsumingStatus.PAUSED)
+    late = cluster.start(B)
+    late.consumer.let_go(is_gone=True)
+    cluster.reaches(lambda: late.consumer.has_left)
+    late.consumer.let_go(is_gone=False)
+    cluster.reaches(lambda: not late.consumer.has_left)
+    mutate(cluster.store, TABLE, lambda view: transactions.resume(view, 0))
+    cluster.produce(10)
+    cluster.reaches(lambda: late.consumer.next_offset == 10)
 
 
 def test_a_replica_that_has_just_begun_ends_no_segment_that_its_peer_has_rows_of(cluster: ClusterOnTest) -> None:

@@ -1,6 +1,7 @@
 """What a server has of a partition answers for everything from a segment on, whatever became of it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +41,19 @@ def log() -> PartitionLog:
 def released(log: PartitionLog, now: float, reported_as_of: float = math.inf) -> PartitionLog:
     """The line, of which the file of the first segment is loaded, once more is let go."""
     loaded = {"a@7"}.__contains__
-    return ReleaseRule(is_loaded=loaded, reported_as_of=reported_as_of, now=now, grace_s=GRACE_S).of(log, 2)
+    return rule(now, reported_as_of, loaded=loaded).of(log, 2)
+
+
+def rule(
+    now: float,
+    reported_as_of: float = math.inf,
+    *,
+    loaded: Callable[[str], bool] = lambda _: False,
+    elsewhere: Callable[[str], bool] = lambda _: False,
+) -> ReleaseRule:
+    return ReleaseRule(
+        is_loaded=loaded, is_elsewhere=elsewhere, reported_as_of=reported_as_of, now=now, grace_s=GRACE_S
+    )
 
 
 @pytest.mark.parametrize(("name", "expected"), [("a", [10, 10, 5]), ("b", [10, 5])])
@@ -81,6 +94,25 @@ def test_rows_are_let_go_when_the_file_is_loaded_and_the_part_when_nobody_asks_a
     assert loaded.names() == ["a", "b"]
     assert released(loaded, 159.0).names() == ["a", "b"]
     assert released(loaded, 160.0).names() == ["b"]
+
+
+def test_rows_of_a_part_whose_file_another_server_has_answer_for_a_while_and_are_dropped_with_it() -> None:
+    elsewhere = {"a@7"}.__contains__
+    waiting = rule(100.0).of(log(), 2)
+    assert rule(1000.0).of(waiting, 2) == waiting, "nobody has the file yet"
+    moved = rule(1000.0, elsewhere=elsewhere).of(waiting, 2)
+    resolved = rule(1059.0, elsewhere=elsewhere).of(moved, 2).resolve("a", lambda _: False)
+    assert resolved is not None
+    assert [segment.num_docs for segment in resolved.rows] == [10, 10, 5]
+    assert rule(1060.0, elsewhere=elsewhere).of(moved, 2).names() == ["b"]
+
+
+def test_a_part_whose_file_comes_back_is_read_from_it() -> None:
+    moved = rule(100.0, elsewhere=lambda _: True).of(log(), 2)
+    back = released(moved, 150.0)
+    assert [part.rows is None for part in back.parts] == [True, False, False]
+    assert released(back, 200.0).names() == ["a", "b"]
+    assert released(back, 210.0).names() == ["b"]
 
 
 def test_a_part_stays_until_brokers_can_have_heard_of_its_file() -> None:
@@ -134,3 +166,6 @@ def test_the_largest_segment_ends_when_memory_is_used_up() -> None:
     assert (budget.must_end("large"), budget.must_end("small"), budget.is_full) == (False, True, True)
     budget.tell("large", 0, 0)
     assert (budget.taken_bytes, budget.is_full) == (40, False)
+    budget.tell("large", 0, 0)
+    budget.tell("small", 30, 0)
+    assert budget.taken_bytes == 30

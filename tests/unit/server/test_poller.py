@@ -74,8 +74,8 @@ class Decoding:
         return StreamRows(rows=rows, offsets=messages.offsets, next_offset=messages.next_offset)
 
 
-def poller_of(reader: Reader, decoding: Decoding | None = None) -> Poller:
-    return Poller(reader, lambda: cast(Pipeline, decoding or Decoding()), DecodeSlots(2), PollCounts())
+def poller_of(reader: Reader, decoding: Decoding | None = None, slots: DecodeSlots | None = None) -> Poller:
+    return Poller(reader, lambda: cast(Pipeline, decoding or Decoding()), slots or DecodeSlots(2), PollCounts())
 
 
 def taken(batches: list[RowBatch]) -> list[int]:
@@ -99,6 +99,22 @@ def test_what_is_read_ahead_comes_once_and_in_order() -> None:
     assert len(decoding.threads) > 1
     polled.close()
     assert reader.is_closed
+
+
+def test_partitions_read_ahead_only_as_much_as_the_server_has_room_for() -> None:
+    slots = DecodeSlots(2, ahead_bytes=1)
+    readers = [Reader([BEHIND] * 4) for _ in range(2)]
+    first, second = (poller_of(reader, slots=slots) for reader in readers)
+    batches = [first.poll(0.01)]
+    assert (readers[0].next, slots.ahead.is_full) == (2 * BEHIND, True)
+    others = [second.poll(0.01)]
+    assert readers[1].next == BEHIND, "the other one has read ahead already"
+    first.close()
+    assert slots.ahead.taken_bytes == 0
+    others += [second.poll(0.01) for _ in range(3)]
+    assert taken(others) == list(range(4 * BEHIND))
+    assert taken(batches) == list(range(BEHIND))
+    second.close()
 
 
 def test_who_has_caught_up_decodes_on_the_thread_that_asks() -> None:

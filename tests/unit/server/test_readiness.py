@@ -9,16 +9,18 @@ from typing import Any
 from tests.support.sample import ORDERS, orders_manifest, publish_orders, segment_name, upload_orders
 
 from merlot.cluster.instances.reports import ReportReader
-from merlot.cluster.manifests.tables import put_table
+from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.segments.publish import publish
 from merlot.cluster.segments.transaction import Assign, mutate
-from merlot.ids import InstanceId
+from merlot.ids import InstanceId, TableName
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server.role import ServerConfig, ServerRole
+from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.testing.patience import until
 
 ME = InstanceId("Server_me_1")
+OTHERS = TableName("others_OFFLINE")
 
 
 class SlowStore(DeepStore):
@@ -49,8 +51,13 @@ class SlowStore(DeepStore):
             self._changed.wait_for(lambda: not any(word in url for word in self.withheld))
 
 
-def assign_all(metastore: SqliteMetastore) -> None:
-    mutate(metastore, ORDERS, lambda view: [Assign(dict.fromkeys(view.segments, (ME,)))])
+def assign_all(metastore: SqliteMetastore, table: TableName = ORDERS) -> None:
+    mutate(metastore, table, lambda view: [Assign(dict.fromkeys(view.segments, (ME,)))])
+
+
+def others_manifest() -> Table:
+    manifest = orders_manifest()
+    return manifest.model_copy(update={"metadata": manifest.metadata.model_copy(update={"name": "others"})})
 
 
 @asynccontextmanager
@@ -123,3 +130,39 @@ async def test_a_table_that_comes_later_takes_no_readiness_away(store: SqliteMet
         assign_all(store)
         await until(lambda: bool(server.managers) and not next(iter(server.managers)).is_settled)
         assert server.not_ready() is None
+
+
+async def test_a_table_that_is_applied_again_while_the_server_drops_another_is_served(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    deep_store = DeepStore(str(tmp_path / "deep"))
+    publish_orders(store, deep_store, [0])
+    assign_all(store)
+    put_table(store, others_manifest())
+    publish(store, OTHERS, upload_orders(deep_store, [5]))
+    assign_all(store, OTHERS)
+    SlowStore.withhold(segment_name(5))
+    async with running(store, tmp_path) as server:
+        await until(lambda: is_loaded(store, 1))
+        delete_table(store, OTHERS)
+        await until(lambda: [manager.table for manager in server.managers] == [ORDERS])
+        delete_table(store, ORDERS)
+        [record] = publish_orders(store, deep_store, [1])
+        assign_all(store)
+        SlowStore.withhold()
+        await until(lambda: [record.key_text in manager.segments for manager in server.managers] == [True])
+        await until(lambda: is_loaded(store, 1))
+
+
+async def test_a_table_is_served_after_one_whose_files_cannot_be_deleted(
+    store: SqliteMetastore, tmp_path: Path
+) -> None:
+    publish_orders(store, DeepStore(str(tmp_path / "deep")), [0])
+    assign_all(store)
+    async with running(store, tmp_path) as server:
+        await until(lambda: is_loaded(store, 1))
+        (tmp_path / "server" / "segments" / ORDERS / "no file").mkdir()
+        delete_table(store, ORDERS)
+        await until(lambda: not server.managers)
+        put_table(store, others_manifest())
+        await until(lambda: [manager.table for manager in server.managers] == [OTHERS])

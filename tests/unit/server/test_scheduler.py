@@ -70,10 +70,26 @@ async def test_a_full_line_refuses(scheduler: Scheduler) -> None:
     tasks = [await start(scheduler, "a", gate) for _ in range(5)]
     done: list[bool] = []
     with pytest.raises(OutOfCapacityError):
-        await scheduler.run("b", gate, 10.0, lambda: done.append(True))
+        await scheduler.run("a", gate, 10.0, lambda: done.append(True))
     assert done == [True]
     gate.released.set()
     assert await asyncio.gather(*tasks) == ["done"] * 5
+
+
+async def test_a_table_whose_line_is_long_takes_no_place_from_others(scheduler: Scheduler) -> None:
+    gate, order = Gate(), list[str]()
+    first = await start(scheduler, "a", gate)
+    flood = [await start(scheduler, "a", lambda: order.append("a")) for _ in range(4)]
+    others = [await start(scheduler, "b", lambda: order.append("b")) for _ in range(2)]
+    for refused in flood[2:]:
+        with pytest.raises(OutOfCapacityError):
+            await refused
+    with pytest.raises(OutOfCapacityError):
+        await scheduler.run("b", gate, 10.0, nothing)
+    gate.released.set()
+    await asyncio.gather(first, *flood[:2], *others)
+    assert order == ["a", "b", "a", "b"]
+    assert await scheduler.wait_idle(1.0)
 
 
 async def test_a_query_whose_time_is_over_before_its_turn_leaves_the_line(scheduler: Scheduler) -> None:

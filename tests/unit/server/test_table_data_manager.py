@@ -1,8 +1,11 @@
 """A table of a server follows its assignment, through corrupt files, full disks and restarts."""
 
+import asyncio
 from pathlib import Path
+from typing import cast
 
 import pytest
+from tests.support.faults import Interrupted
 from tests.support.forgery import put_together, taken_apart
 from tests.support.sample import ORDERS, orders_manifest, publish_orders, upload_orders
 from tests.support.servers import FULL_DISK, TableDataBench
@@ -13,7 +16,9 @@ from merlot.cluster.manifests.tables import delete_table, put_table
 from merlot.cluster.records import InstanceRecord, Role, SegmentRecord
 from merlot.cluster.segments.publish import publish
 from merlot.errors import CorruptionError, UnavailableError
+from merlot.metastore.sqlite import SqliteMetastore
 from merlot.server import files, table_data_manager
+from merlot.server.scrub import ScrubConfig, scrub
 from merlot.server.tuning import FileTuning
 from merlot.testing.patience import until
 
@@ -45,6 +50,24 @@ async def test_assigned_segments_are_fetched_served_and_reported(bench: TableDat
     assert started.is_settled
     assert bench.report().errors == {}
     more = upload_orders(bench.deep_store, [3])
+    publish(bench.metastore, ORDERS, more)
+    bench.assign(bench.me)
+    await until(lambda: bench.report().loaded == keys_of(records + more))
+
+
+@pytest.mark.parametrize("silent_at", [0, 2])
+async def test_a_table_whose_watches_could_not_be_set_at_once_is_followed(
+    bench: TableDataBench, silent_at: int
+) -> None:
+    def fall_silent() -> None:
+        raise UnavailableError("metastore is silent")
+
+    records = publish_orders(bench.metastore, bench.deep_store, [0])
+    bench.assign(bench.me)
+    bench.metastore = cast(SqliteMetastore, Interrupted(bench.metastore, ("watch",), silent_at, fall_silent))
+    await bench.start_manager()
+    await until(lambda: bench.report().loaded == keys_of(records))
+    more = upload_orders(bench.deep_store, [1])
     publish(bench.metastore, ORDERS, more)
     bench.assign(bench.me)
     await until(lambda: bench.report().loaded == keys_of(records + more))
@@ -185,6 +208,25 @@ async def test_a_file_that_lies_under_right_checksums_is_set_aside_once_read_and
     await bench.start_manager()
     await until(lambda: bench.report().errors.keys() == {lying})
     assert bench.report().loaded == {str(records[1].key)}
+
+
+@pytest.mark.parametrize("is_suspect", [False, True], ids=["scrub", "suspects"])
+async def test_a_file_that_cannot_be_opened_keeps_no_other_file_from_being_checked(
+    bench: TableDataBench, *, is_suspect: bool
+) -> None:
+    started, records = await start_with(bench, [0, 1])
+    unreadable, rotten = list(started.segments.keys)
+    bench.path_of(unreadable).unlink()
+    bench.path_of(unreadable).symlink_to(bench.path_of(unreadable))
+    flip_a_byte(bench.path_of(rotten))
+    scrubbing = asyncio.create_task(scrub(lambda: [started], ScrubConfig(bytes_per_s=1 << 40, idle_s=0.01)))
+    if is_suspect:
+        scrubbing.cancel()
+        started.suspect([unreadable, rotten])
+    await until(lambda: bench.quarantine.exists() and len(list(bench.quarantine.iterdir())) == 1)
+    await until(lambda: bench.report().loaded == keys_of(records))
+    assert is_suspect or not scrubbing.done()
+    scrubbing.cancel()
 
 
 @pytest.mark.parametrize("small_bytes", [FileTuning().small_bytes, 0], ids=["read", "copied"])

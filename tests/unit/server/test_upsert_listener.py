@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -480,6 +481,30 @@ def test_a_partition_waits_for_its_sealed_segments() -> None:
     assert waiting.waits_for == ""
 
 
+def test_a_partition_that_is_stopped_while_its_sealed_segments_are_read_reads_no_more_of_them() -> None:
+    chain = Chain(random.Random(1))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    for end in (20, 40):
+        old = chain.open
+        chain.commit(end)
+        replica.follow(chain.records[old.sequence], carries=True)
+    lent: list[str] = []
+
+    @contextmanager
+    def lend(key: str) -> Iterator[Segment | None]:
+        lent.append(key)
+        stopped.stop()
+        yield chain.sealed[key]
+
+    stopped = UpsertListener(replace(replica.deps(), borrow=lend), lambda: chain.records)
+    with pytest.raises(UnavailableError, match="stopped"):
+        stopped.may_begin()
+    assert lent == [chain.records[0].key_text]
+    assert stopped.view is None
+
+
 def test_a_broker_that_has_not_heard_of_what_is_consumed_is_answered_for_that_too() -> None:
     """Else it would see neither the rows that were replaced, nor those that replaced them."""
     chain = Chain(random.Random(3))
@@ -568,6 +593,31 @@ def test_a_replica_that_is_behind_follows_a_rewritten_segment_once_it_has_what_r
     view = replica.listener.view
     assert view is not None
     masked = view.masked(0, chain.sealed[rewritten.key_text])
+    assert masked is not None
+    assert visible(masked) == kept
+
+
+def test_a_partition_that_has_not_begun_follows_a_rewritten_segment_and_knows_settled_docs() -> None:
+    chain = Chain(random.Random(3))
+    replica = Replica(chain)
+    chain.produce(40)
+    replica.read(40)
+    chain.commit(40)
+    replica.follow(chain.records[0], carries=True)
+    paused = UpsertListener(replica.listener._deps, lambda: chain.records)
+    assert paused.may_begin()
+    assert paused.files.settled.num_docs == {chain.records[0].key_text: 40}
+    kept = sorted(chain.newest(40))
+    growing = ConsumingSegment(REQUEST, 0)
+    growing.append(chain.table(0, 40).take(kept), np.array(kept), 40)
+    update = {"crc": 6, "total_docs": len(kept), "custom_map": {COMPACTED: "1"}}
+    rewritten = chain.records[0].model_copy(update=update)
+    chain.records = {**chain.records, 0: rewritten}
+    chain.sealed[rewritten.key_text] = growing.snapshot()
+    replica.loaded.add(rewritten.key_text)
+    assert paused.may_begin()
+    assert paused.view is not None
+    masked = paused.view.masked(0, chain.sealed[rewritten.key_text])
     assert masked is not None
     assert visible(masked) == kept
 

@@ -112,6 +112,8 @@ def test_writing_and_reading_is_the_identity(millis: int) -> None:
         ("SIMPLE_DATE_FORMAT|yyyy'", "not a date pattern"),
         ("SIMPLE_DATE_FORMAT|--", "not a date pattern"),
         ("SIMPLE_DATE_FORMAT|yyyyMMdd|Mars/North", "unknown time zone 'Mars/North'"),
+        ("SIMPLE_DATE_FORMAT|yyyyMMdd|America", "unknown time zone 'America'"),
+        (f"SIMPLE_DATE_FORMAT|yyyyMMdd|{'x' * 300}", "unknown time zone 'xxx"),
     ],
 )
 def test_wrong_format_is_refused(text: str, message: str) -> None:

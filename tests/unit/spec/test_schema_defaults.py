@@ -88,8 +88,11 @@ def test_declared_default_is_typed(type_name: TypeName, declared: object, expect
         (TypeName.BIG_DECIMAL, "NaN"),
         (TypeName.BOOLEAN, 2),
         (TypeName.TIMESTAMP, "noon"),
+        (TypeName.TIMESTAMP, "99999999999999999999"),
+        (TypeName.TIMESTAMP, 2**63),
         (TypeName.STRING, 3),
         (TypeName.JSON, "{"),
+        (TypeName.JSON, "[" * 100_000),
         (TypeName.BYTES, "xyz"),
     ],
 )

@@ -98,6 +98,25 @@ def test_the_example_that_says_itself_what_it_wants_fits() -> None:
         ("mode: FULL, snapshotStore: LOCAL", "spec.snapshotStore: snapshotStore needs snapshot: ENABLE"),
         ("mode: DEDUP, snapshot: ENABLE", "spec.snapshot: mode DEDUP has no snapshots"),
         ("mode: FULL, primaryKeyTtl: 1d, comparisonColumns: [a, b]", "spec.primaryKeyTtl: a TTL needs one comparison"),
+        ("mode: FULL, primaryKeyTtl: 0010d", 'spec.primaryKeyTtl: "0010d" is not allowed; write a duration'),
+        ("mode: FULL, primaryKeyTtl: 9999999999s", 'spec.primaryKeyTtl: "9999999999s" is not allowed'),
+        ("mode: FULL, ttl: {unit: DAYS, value: 1000000000}", "spec.ttl.value: "),
+        (
+            "mode: FULL, deleteRecordColumn: gone, deletedKeysTtl: 010d",
+            'spec.deletedKeysTtl: "010d" is not allowed; write a duration',
+        ),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 01h, messageTimeColumn: sent",
+            'spec.maxFutureSkew: "01h" is not allowed',
+        ),
+        (
+            "mode: FULL, primaryKeyTtl: 1d, maxFutureSkew: 0h, messageTimeColumn: sent",
+            "spec.maxFutureSkew: write a duration such as 10m",
+        ),
+        (
+            "mode: FULL, deleteRecordColumn: gone, deletedKeysTtl: '9', comparisonColumns: [a, b]",
+            "spec.deletedKeysTtl: a TTL needs one comparison column",
+        ),
         ("mode: FULL, deletedKeysTtl: 1d", "spec.deletedKeysTtl: deletedKeysTtl needs deleteRecordColumn"),
         ("mode: FULL, skipLateEvents: true", "spec.skipLateEvents: skipLateEvents needs primaryKeyTtl"),
         ("mode: FULL, isSkipLateEvents: true", "spec.isSkipLateEvents: isSkipLateEvents needs primaryKeyTtl"),
@@ -197,6 +216,14 @@ def test_all_problems_come_at_once() -> None:
         (
             "mode: FULL, comparisonColumns: [city], primaryKeyTtl: 1d",
             'spec.primaryKeyTtl: the comparison column "city" is STRING',
+        ),
+        (
+            "mode: FULL, comparisonColumns: [version], deleteRecordColumn: gone, deletedKeysTtl: 1d",
+            'spec.deletedKeysTtl: the comparison column "version" is no time; write a bare number',
+        ),
+        (
+            "mode: FULL, deleteRecordColumn: gone, deletedKeysTtl: '9'",
+            'spec.deletedKeysTtl: the comparison column "at" is a time; write a duration',
         ),
         ("mode: FULL, outOfOrderRecordColumn: city", 'spec.outOfOrderRecordColumn: "city" is STRING; it needs BOOLEAN'),
         ("mode: FULL, deleteRecordColumn: tags", 'spec.deleteRecordColumn: "tags" is multi-valued'),

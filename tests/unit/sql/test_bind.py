@@ -298,6 +298,15 @@ def test_select_without_from_is_constants() -> None:
         bind(parse("SELECT a"), None)
 
 
+def test_the_nearest_name_is_suggested_for_an_unknown_one_of_usual_length() -> None:
+    with pytest.raises(UnknownColumnError, match="name=delai.*; did you mean delay\\?$"):
+        bound("SELECT delai FROM flights")
+    long = "a" * 100
+    with pytest.raises(UnknownColumnError) as caught:
+        bound(f"SELECT delay AS {long}1 FROM flights WHERE {long}2 = 1")
+    assert "did you mean" not in str(caught.value)
+
+
 def test_column_is_found_by_exact_name_first_then_by_the_only_one_that_differs_in_case() -> None:
     assert show(bound("SELECT Mixed FROM flights").select[0].expr) == "Mixed"
     assert show(bound("SELECT mIXED FROM flights").select[0].expr) == "mIXED"
@@ -330,6 +339,8 @@ def test_count_of_a_column_counts_values_with_null_handling() -> None:
         ("SELECT delay FROM flights WHERE carrier LIKE 'a!' ESCAPE '!'", SqlValidationError),
         ("SELECT delay FROM flights LIMIT 99999999999", SqlValidationError),
         ("SELECT nope.delay FROM flights", UnknownColumnError),
+        ("SELECT DISTINCTCOUNTRAWHLLPLUS(delay, CAST(NULL AS INT)) FROM flights", SqlValidationError),
+        ("SELECT LISTAGG(carrier, CAST(NULL AS STRING)) FROM flights", SqlValidationError),
     ],
 )
 def test_what_makes_no_sense_is_refused(sql: str, error: type[Exception]) -> None:

@@ -133,6 +133,77 @@ def test_as_much_as_the_limit_is_answered() -> None:
         bind(parse(sql), SCHEMA if " FROM " in sql else None)
 
 
+@pytest.mark.usefixtures("low_limits")
+def test_columns_that_double_with_each_query_are_refused() -> None:
+    queries = ["q0 AS (SELECT 1 AS x)", *(f"q{to + 1} AS (SELECT * FROM q{to} AS p, q{to} AS q)" for to in range(40))]
+    for sql in (f"WITH {', '.join(queries)} SELECT 1 FROM q40", "SELECT " + "p.*, " * 51 + "1 FROM t AS p, t AS q"):
+        with pytest.raises(SqlValidationError, match=f"too many columns in SELECT .*limit={MAX_ITEMS}$"):
+            bind_stages(parse_statement(sql), {"t": SCHEMA})
+
+
+def test_columns_of_stars_with_one_name_are_numbered() -> None:
+    bound = bind_stages(parse_statement("SELECT p.a, *, p.a AS a1, p.* FROM t AS p, t AS q"), {"t": SCHEMA})
+    assert [output.label for output in bound.query.outputs] == ["a", "a0", "b", "a1", "b0", "a1", "a2", "b1"]
+
+
+@pytest.mark.parametrize("keys", ["ROLLUP({})", "CUBE({})", "GROUPING SETS ({})"])
+def test_more_grouping_sets_than_the_limit_are_refused(keys: str) -> None:
+    for count in (128, 9_000):
+        with pytest.raises(SqlValidationError, match="too many grouping sets limit=128"):
+            bind_stages(parse_statement(f"SELECT 1 FROM t GROUP BY {keys.format('a,' * count + 'b')}"), {"t": SCHEMA})
+
+
+def test_rows_that_a_query_begins_with_are_read_once() -> None:
+    """They would be read twice at each level, and counted twice against the limit."""
+    rows = ",".join(f"({number})" for number in range(limits.MAX_ITEMS - 100))
+    query = f"SELECT * FROM (VALUES {rows} ORDER BY 1 LIMIT 1) AS v (x)"
+    for _ in range(11):
+        query = f"SELECT x FROM (VALUES ({query}) LIMIT 1) AS v (x)"
+    assert parse_statement(query).has_stages
+
+
+def nested(form: str, levels: int) -> str:
+    made = "a"
+    for _ in range(levels):
+        made = form.format(made)
+    return f"SELECT {made} FROM t WHERE {made} = 1"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "COALESCE({}, 1)",
+        "NULLIF({}, b)",
+        "CASE {} WHEN 1 THEN 1 WHEN 2 THEN 2 WHEN 3 THEN 3 END",
+        "CASE WHEN {} BETWEEN b AND 7 + b THEN 1 ELSE 2 END",
+        "CASE WHEN {} IN (b, 2 * b) THEN 1 ELSE 2 END",
+        "CASE WHEN {} IS NOT DISTINCT FROM b THEN 1 ELSE 2 END",
+    ],
+)
+@pytest.mark.parametrize("nulls", ["true", "false"])
+def test_operands_that_double_with_each_level_are_refused(form: str, nulls: str) -> None:
+    options = {"enableNullHandling": nulls}
+    assert bind(parse(nested(form, 3)), SCHEMA, options).where
+    with pytest.raises(SqlValidationError, match="repeats its operands too often"):
+        bind(parse(nested(form, 22)), SCHEMA, options)
+
+
+def test_subject_that_many_branches_repeat_is_refused() -> None:
+    subject = " + ".join(["a"] * 50)
+    for form in (f"CASE {subject} " + "WHEN b THEN 1 " * 2_000 + "END = 1", f"{subject} IN (" + "b, " * 2_000 + "b)"):
+        with pytest.raises(SqlValidationError, match="repeats its operands too often"):
+            bind(parse(f"SELECT a FROM t WHERE {form}"), SCHEMA)
+
+
+def test_label_that_triples_with_each_level_is_refused() -> None:
+    case = "a"
+    for _ in range(20):
+        case = f"CASE {case} WHEN NULL THEN 1 WHEN NULL THEN 2 WHEN NULL THEN 3 ELSE 4 END"
+    with pytest.raises(SqlValidationError, match="name the expression with AS"):
+        bind(parse(f"SELECT {case} FROM t"), SCHEMA)
+    assert bind(parse(f"SELECT {case} AS c FROM t"), SCHEMA).select[0].label == "c"
+
+
 def test_a_chain_of_equalities_is_a_list() -> None:
     for word, operator, function in (("OR", "=", "in"), ("AND", "<>", "not_in")):
         where = bind(parse(chain(word, "a" + operator + "{}", 500) + f" {word} b {operator} 7"), SCHEMA).where
@@ -197,6 +268,26 @@ def test_number_of_more_digits_than_python_reads_is_refused(sql: str) -> None:
     assert len(str(caught.value)) < 1_000
     with pytest.raises(InvalidInputError):
         bind(parse(text), SCHEMA, {})
+
+
+@pytest.mark.parametrize("digit", ["\u00b2", "\u0663", "\u00bd"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT a FROM t WHERE a = {digit}",
+        "SELECT a FROM t WHERE a = 1 AND a = {digit}",
+        "SELECT a FROM t WHERE a = 1 OR a = {digit}",
+        "SELECT a + '{digit}' FROM t",
+        "SELECT .{digit} FROM t",
+        "SELECT a FROM t LIMIT {digit}",
+        "SELECT a FROM t ORDER BY {digit}",
+        "SELECT SUM(a) OVER (ORDER BY b RANGE BETWEEN .{digit} PRECEDING AND CURRENT ROW) FROM t",
+        "SELECT SUM(a) OVER (ORDER BY b RANGE BETWEEN {digit} PRECEDING AND CURRENT ROW) FROM t",
+    ],
+)
+def test_digits_beyond_ascii_are_no_number(sql: str, digit: str) -> None:
+    with pytest.raises(InvalidInputError):
+        bind_stages(parse_statement(sql.format(digit=digit)), {"t": SCHEMA})
 
 
 @pytest.mark.parametrize(

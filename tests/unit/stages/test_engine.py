@@ -125,6 +125,18 @@ def test_queries_at_the_same_time_have_an_instance_each_and_few_stay(tmp_path: P
     assert os.listdir(tmp_path) == []
 
 
+def test_an_instance_whose_spill_folder_is_gone_answers_and_is_closed(tmp_path: Path) -> None:
+    instances = Instances()
+    for _ in range(2):
+        with instances.session(limits(tmp_path)) as connection:
+            assert connection.execute("SELECT 1").fetchall() == [(1,)]
+            (folder,) = tmp_path.iterdir()
+            folder.rmdir()
+    with instances.session(limits(tmp_path)):
+        assert len(os.listdir(tmp_path)) == 1
+    instances.close()
+
+
 def test_more_than_memory_and_disk_hold_is_an_error_of_limits(tmp_path: Path, numbers: pa.Table) -> None:
     with pytest.raises(LimitExceededError, match="stages need more") as caught:
         EngineRun(limits(tmp_path, memory_bytes=8_000_000, spill_bytes=1_000_000, threads=1)).run(WIDE, {"t": numbers})

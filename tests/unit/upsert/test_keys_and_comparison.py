@@ -18,7 +18,7 @@ from merlot.kernels.upsert import NULL
 from merlot.segment.arrow_types import arrow_type
 from merlot.spec.schema import FieldSpec
 from merlot.upsert import keys
-from merlot.upsert.comparison import NOTHING, ComparisonColumn, ordered, ordered_back
+from merlot.upsert.comparison import LARGEST, NOTHING, ComparisonColumn, ordered, ordered_back
 from merlot.upsert.keys import KeyColumns, Keys
 
 VALUES: dict[str, list[Any]] = {
@@ -131,6 +131,7 @@ def test_a_time_to_live_is_in_units_of_the_column_rounded_up() -> None:
     assert seconds.to_live("1h") == 3600
     micros = ComparisonColumn(field("at", "LONG", role="dateTime", format="EPOCH|MICROSECONDS"))
     assert micros.to_live("1s") == 1_000_000
+    assert micros.below(np.array([5, -5]), micros.to_live("999999999w")).tolist() == [5 - LARGEST, NOTHING]
     assert micros.limits(np.array([5, -1]), 1).tolist() == [6_000, micros.largest]
     pattern = ComparisonColumn(field("at", "STRING", role="dateTime", format="SIMPLE_DATE_FORMAT|yyyyMMdd"))
     assert pattern.to_live("1d") == 86_400_000

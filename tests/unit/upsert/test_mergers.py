@@ -22,6 +22,7 @@ from merlot.spec.upsert import UpsertSpec
 from merlot.upsert.mergers import Chains, merger_of
 from merlot.upsert.partition import PartitionUpserts
 from merlot.upsert.rules import Rules
+from merlot.vectors.decimals import EXACT, plain_text
 
 Meet = Callable[[Any, Any], Any]
 
@@ -41,7 +42,13 @@ FLOAT = st.one_of(
     st.none(), st.floats(width=32, allow_nan=False, allow_infinity=False, max_value=2.0**90, min_value=-(2.0**90))
 )
 TEXT = st.one_of(st.none(), st.text("ab", max_size=2))
-DECIMAL = st.one_of(st.none(), st.decimals(-1000, 1000, places=2).map(lambda number: f"{number:f}"))
+DECIMAL = st.one_of(
+    st.none(),
+    st.one_of(
+        st.integers(-1000, 1000).map(lambda number: Decimal(number).scaleb(-2)),
+        st.integers(-(10**60), 10**60).map(lambda number: Decimal(number).scaleb(-20, EXACT)),
+    ).map(plain_text),
+)
 TEXTS = st.one_of(st.none(), st.lists(st.text("ab", max_size=2), max_size=3))
 INTS = st.one_of(st.none(), st.lists(st.integers(-2, 2), max_size=3))
 BOOLEAN = st.one_of(st.none(), st.booleans())
@@ -64,7 +71,7 @@ CASES: list[tuple[str, dict[str, Any], st.SearchStrategy[Any], Meet]] = [
         "INCREMENT",
         {"type": "BIG_DECIMAL", "role": "metric"},
         DECIMAL,
-        either(lambda before, new: f"{Decimal(before) + Decimal(new):f}"),
+        either(lambda before, new: plain_text(EXACT.add(Decimal(before), Decimal(new)))),
     ),
     ("APPEND", {"type": "STRING", "multiValue": True}, TEXTS, either(lambda before, new: before + new)),
     ("UNION", {"type": "STRING", "multiValue": True}, TEXTS, either(lambda x, y: sorted({*x, *y}))),
@@ -105,6 +112,21 @@ def test_a_merger_does_to_whole_columns_what_it_does_to_one_row_after_the_other(
         expected.append(new if before < 0 else meet(expected[before], new))
     assert merged.to_pylist() == pa.array(expected[len(previous) :], arrow_type(spec)).to_pylist()
     assert merged.type == arrow_type(spec)
+
+
+@pytest.mark.parametrize(
+    ("before", "new", "total"),
+    [
+        ("1" + 29 * "0", "1", "1" + 28 * "0" + "1"),
+        (20 * "9" + "." + 19 * "0" + "1", "1", "1" + 20 * "0" + "." + 19 * "0" + "1"),
+        ("1.25", "0.75", "2"),
+        ("-0.5", "0.5", "0"),
+    ],
+)
+def test_a_sum_of_decimals_is_exact_and_written_as_ingestion_writes_it(before: str, new: str, total: str) -> None:
+    spec = FieldSpec.model_validate({"name": "value", "type": "BIG_DECIMAL", "role": "metric"})
+    merged = merger_of("INCREMENT")(spec, Chains(1, np.array([0])), pa.array([before, new]))
+    assert merged.to_pylist() == [total]
 
 
 SCHEMA = TableSchema.model_validate(

@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
+from merlot.query.answer.partial import Partial
+from merlot.query.answer.result import QueryStats
 from merlot.testing.patience import PATIENCE_S
 from merlot.wire.client import Handler, LocalChannel, ServerChannel, TcpChannel
 from merlot.wire.endpoint import EndpointLimits, TcpEndpoint
@@ -225,9 +228,36 @@ async def test_a_bug_in_a_handler_is_an_error_code_and_no_traceback(
     assert "secret detail" in caplog.text
 
 
-async def test_an_answer_that_is_too_large_is_an_error_that_says_so(exits: AsyncExitStack) -> None:
+@pytest.mark.parametrize("is_at_hand", [False, True])
+async def test_an_answer_that_cannot_be_encoded_is_an_error_at_once(exits: AsyncExitStack, is_at_hand: bool) -> None:
+    too_many = ServerResponse(partial=Partial(pa.table({"x": [1]}), QueryStats(total_docs=1 << 64)))
+
     async def answer(_: ServerRequest) -> ServerResponse:
-        return ServerResponse(missing=tuple(f"segment_{number}@1" for number in range(1000)))
+        return too_many
+
+    server, port = await serve(exits, answer)
+    server.answer_now = (lambda _: too_many) if is_at_hand else None
+    channel = TcpChannel("127.0.0.1", port)
+    exits.push_async_callback(channel.close)
+    for _ in range(2):
+        error = (await channel.execute(REQUEST, PATIENCE_S)).error
+        assert error is not None
+        assert error[0] == QueryErrorCode.INTERNAL
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        ServerResponse(missing=tuple(f"segment_{number}@1" for number in range(1000))),
+        ServerResponse(partial=Partial(pa.table({"x": range(1000)}), QueryStats())),
+    ],
+    ids=["names", "rows"],
+)
+async def test_an_answer_that_is_too_large_is_an_error_that_says_so(
+    exits: AsyncExitStack, response: ServerResponse
+) -> None:
+    async def answer(_: ServerRequest) -> ServerResponse:
+        return response
 
     server, port = await serve(exits, answer)
     server.limits = EndpointLimits(answer_bytes=1000)

@@ -50,7 +50,7 @@ def test_another_protocol_is_refused() -> None:
 
 def test_kinds_of_a_later_version_are_ignored() -> None:
     later = encode(99, 1, b"?")  # type: ignore[arg-type]
-    assert frames_in(later + encode(FrameKind.PONG, 0)) == [(FrameKind.PONG, 0, b"")]
+    assert frames_in(later + encode(FrameKind.PONG, 0)) == [(None, 1, b"?"), (FrameKind.PONG, 0, b"")]
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES])
@@ -66,19 +66,19 @@ def test_a_message_comes_together_from_its_parts(size: int) -> None:
 
 
 def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not() -> None:
-    held = UnfinishedBytes(limit=150)
-    reader, other = MessageReader(held, max_bytes=100), MessageReader(held, max_bytes=100)
+    held = UnfinishedBytes(limit=15_000)
+    reader, other = MessageReader(held, max_bytes=10_000), MessageReader(held, max_bytes=10_000)
     for call in range(50):
-        reader.part(call, bytes(60))
-        assert len(reader.last(call, bytes(30))) == 90
+        reader.part(call, bytes(6_000))
+        assert len(reader.last(call, bytes(3_000))) == 9_000
     assert held.num_bytes == 0
-    reader.part(1, bytes(60))
-    with pytest.raises(CorruptionError, match="limit=100"):
-        reader.part(2, bytes(60))
+    reader.part(1, bytes(6_000))
+    with pytest.raises(CorruptionError, match="limit=10000"):
+        reader.part(2, bytes(6_000))
     reader.clear()
-    reader.part(1, bytes(90))
-    with pytest.raises(CorruptionError, match="limit=150"):
-        other.part(1, bytes(70))
+    reader.part(1, bytes(9_000))
+    with pytest.raises(CorruptionError, match="limit=15000"):
+        other.part(1, bytes(7_000))
     other.drop(1)
     reader.drop(1)
     assert held.num_bytes == 0
@@ -87,6 +87,13 @@ def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not() ->
         reader.part(call, b"")
     with pytest.raises(CorruptionError, match="limit=3"):
         reader.part(3, b"")
+
+
+def test_empty_parts_of_a_message_are_bounded_too() -> None:
+    reader = MessageReader(UnfinishedBytes(), max_bytes=10_000)
+    with pytest.raises(CorruptionError, match="limit=10000"):
+        for _ in range(1_000):
+            reader.part(1, b"")
 
 
 def test_a_greeting_comes_back_and_later_members_are_ignored() -> None:

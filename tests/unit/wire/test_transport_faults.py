@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -300,6 +301,24 @@ async def test_unfinished_requests_of_all_peers_are_bounded(exits: contextlib.As
     while server.connections:
         await asyncio.sleep(0.001)
     assert server.unfinished.num_bytes == 0
+
+
+async def test_room_for_unfinished_requests_is_taken_from_the_peer_that_holds_most(
+    exits: contextlib.AsyncExitStack,
+) -> None:
+    server, (reader, writer) = await real_server(exits)
+    server.unfinished.limit = 600_000
+    writer.write(encode(FrameKind.PART, 1, bytes(400_000)))
+    channel = TcpChannel("127.0.0.1", writer.get_extra_info("peername")[1])
+    exits.push_async_callback(channel.close)
+    async with asyncio.timeout(PATIENCE_S):
+        while not server.unfinished.num_bytes:
+            await asyncio.sleep(0.001)
+        large = replace(REQUEST, segments=tuple(f"segment_{number}@1" for number in range(20_000)))
+        assert (await channel.execute(large, PATIENCE_S)).missing == large.segments
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        assert server.unfinished.num_bytes == 0
 
 
 async def test_a_call_number_is_not_used_twice_at_a_time(exits: contextlib.AsyncExitStack) -> None:

@@ -18,6 +18,7 @@ from aiohttp import web
 from merlot.cluster.records import InstanceRecord
 from merlot.errors import NotFoundError, UnavailableError
 from merlot.ids import InstanceId
+from merlot.uris import http_url
 
 PASSED_ON_HEADER: Final = "X-Merlot-Passed-On"
 _PREFIX: Final = "Broker_"
@@ -89,8 +90,7 @@ async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[
 
 
 def _url(record: InstanceRecord) -> str:
-    host = f"[{record.host}]" if ":" in record.host else record.host
-    return f"http://{host}:{record.http_port}"
+    return http_url(record.host, record.http_port)
 
 
 async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

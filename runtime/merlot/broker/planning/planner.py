@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
-from merlot.broker.planning.staged import BoundStages, bind_stages, wants_stages
+from merlot.broker.planning.staged import BoundStages, PlannedTable, bind_stages, wants_stages
 from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
@@ -170,13 +170,15 @@ class Planner:
 
     async def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
         shape = shape_of(sql)
-        entry = _ShapeEntry() if shape is None else self._shape_entry((shape.key, options))
+        key = None if shape is None else (shape.key, options)
+        entry = (None if key is None else self._shapes.get(key)) or _ShapeEntry()
         if entry.planned is not None and not self._is_current(entry.planned):
             entry.template = entry.planned = None
         if shape is not None and entry.template is not None and entry.planned is not None:
             filled = _fill(entry.template, entry.planned, shape)
             if filled is not None:
                 self.counts.filled += 1
+                self._remember_shape(key, entry)
                 return filled
         self.counts.made += 1
         entry.sightings += 1
@@ -184,6 +186,7 @@ class Planner:
         made = await self._make_inline_or_in_thread(sql, options, shape if is_template_due else None)
         if is_template_due and made.is_shape_tried:
             entry.planned, entry.template = made.planned, made.template
+        self._remember_shape(key, entry)
         return made.planned
 
     async def _make_inline_or_in_thread(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
@@ -195,15 +198,15 @@ class Planner:
             return self._make(sql, options, shape, budget)
         return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
 
-    def _shape_entry(self, key: tuple[str, str]) -> _ShapeEntry:
-        entry = self._shapes.get(key)
-        if entry is None:
-            entry = self._shapes[key] = _ShapeEntry()
-            if len(self._shapes) > MAX_SHAPES:
-                self._shapes.popitem(last=False)
-        else:
-            self._shapes.move_to_end(key)
-        return entry
+    def _remember_shape(self, key: tuple[str, str] | None, entry: _ShapeEntry) -> None:
+        """Keep the entry of a shape, if the text has one. Called only after planning has bounded the options' length:
+        nothing is kept of a text that fails."""
+        if key is None:
+            return
+        self._shapes[key] = entry
+        self._shapes.move_to_end(key)
+        if len(self._shapes) > MAX_SHAPES:
+            self._shapes.popitem(last=False)
 
     def _make(self, sql: str, options: str, shape: QueryShape | None, budget: Budget) -> _PlanResult:
         """Plan a text. If `shape` is given, also try to make its template."""
@@ -315,7 +318,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
     )
 
 
-def _plan_for(table: ServedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
+def _plan_for(table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
     options: Mapping[str, str] = dict(bound.options)
     tree = make_plan(bound)
     where = tree.leaf.filter

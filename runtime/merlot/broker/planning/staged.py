@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from merlot.broker.tables import ServedTable
 from merlot.errors import NotFoundError
 from merlot.functions.instants import Moment
-from merlot.ids import raw_name
+from merlot.ids import TableName, raw_name
 from merlot.query.plan.binding import folding
 from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.key_filters import KeyFilter
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.query.stages.rewrites.rules import RewriteResult
 from merlot.spec.schema import TableSchema
+from merlot.spec.table import TableSpec
 from merlot.sql.bind import merge_options
 from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedStatement
@@ -25,6 +26,15 @@ from merlot.tree.relations import Statement
 MULTISTAGE_OPTION = "useMultistageEngine"
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """Table that a plan was made for. It is no ServedTable: a cached plan would keep the routes of its moment in
+    memory."""
+
+    name: TableName
+    spec: TableSpec
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundStages:
     """A bound statement, cut into leaves."""
@@ -33,8 +43,8 @@ class BoundStages:
     """The statement over leaves."""
     leaves: Mapping[str, StageLeaf]
     engine: EngineQuery
-    tables: Mapping[str, ServedTable]
-    """Tables by name as written. All plans of a table use this state of it."""
+    tables: Mapping[str, PlannedTable]
+    """Tables by name as written. All plans of a table use this spec of it."""
     rewrites: RewriteResult
     """Rewriting of the statement before it was cut."""
     direct: StageLeaf | None = None
@@ -71,12 +81,12 @@ def bind_stages(
     statement = bind_statement(parsed, context, options)
     null_handling = any(table.spec.null_handling for table in tables.values())
     nulls = with_nulls(dict(statement.options), null_handling=null_handling)
-    staged = cut(replace(statement, options=merge_options(nulls, ())))
+    staged = cut(replace(statement, options=merge_options(nulls, ())), budget)
     return BoundStages(
         statement=staged.statement,
         leaves=staged.leaves,
-        engine=engine_query(staged.statement),
-        tables=tables,
+        engine=engine_query(staged.statement, budget),
+        tables={name: PlannedTable(table.name, table.spec) for name, table in tables.items()},
         rewrites=staged.rewrites,
         direct=staged.direct,
         filters=staged.filters,

@@ -142,11 +142,12 @@ class RoutingSnapshot:
     consuming_ranges: tuple[ConsumingRange, ...] = ()
     """Ends of a stream's partitions, each routed as one segment."""
     time_boundary_ms: int | None = None
-    """Time boundary of a hybrid table: batches answer for the time before it, the stream for the rest. None: both
-    answer for all."""
+    """Time boundary of a hybrid table: batches answer before it, the stream for the rest. None: both answer for all."""
     stale_at_ms: int | None = None
     """Time at which the snapshot must be built again, because a wait ends; None if nothing waits."""
     by_key: Mapping[str, RoutedSegment] = field(repr=False)
+    servers: frozenset[InstanceId]
+    """Servers that are asked for segments."""
 
     def select(self, request_number: int) -> tuple[ServerRoute, ...]:
         """Return a replica for each segment. Requests take turns, so that replicas share the load."""
@@ -364,8 +365,7 @@ def _recovered_names(previous: RoutingSnapshot, now: Mapping[str, SegmentRecord]
 
 
 def _may_differ(swap: AtomicSwap, inputs: RoutingInputs, previous: RoutingSnapshot | None) -> bool:
-    """Return True if a swap that took too long may leave names on their old versions: each is a part of the table
-    by itself."""
+    """Return True if a swap that took too long may leave names on old versions: each is part of the table by itself."""
     before = previous.segments.keys() if previous is not None else frozenset()
     return not inputs.is_whole and swap.names <= before and swap.names <= inputs.view.visible.keys()
 
@@ -395,6 +395,7 @@ def _snapshot(
         time_boundary_ms=boundary_ms,
         stale_at_ms=min(deadlines, default=None),
         by_key={segment.key: segment for segment in routed.values()},
+        servers=frozenset[InstanceId]().union(*{segment.replicas for segment in routed.values()}),
     )
 
 

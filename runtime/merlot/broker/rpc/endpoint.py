@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 from merlot.broker.queries import Answers, SqlRequest
-from merlot.broker.query_errors import named
+from merlot.broker.query_errors import QueryException
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
 from merlot.broker.rpc.blocks import BlockForm, RowBlock
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import InvalidInputError, MerlotError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
 MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_RUNNING: Final = 1_000
 GRACE_S: Final = 1.0
+STALL_S: Final = 60.0
+"""Longest wait until a client has room for one more message."""
 CORRELATION: Final = "x-correlation-id"
 _STATUSES: Final[dict[int, grpc.StatusCode]] = {
     QueryErrorCode.EXECUTION_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -44,6 +46,12 @@ NO_SEGMENTS: Final = (
 """Message for users of Trino whose connector is configured to read segments from this port (`pinot.grpc.port`)."""
 
 
+class ClientStalledError(UnavailableError):
+    """Raised if a client does not read its answer."""
+
+    code: ClassVar[int] = QueryErrorCode.EXECUTION_TIMEOUT
+
+
 async def _refuse_segments(_: bytes, context: Any) -> None:
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, NO_SEGMENTS)
 
@@ -51,8 +59,9 @@ async def _refuse_segments(_: bytes, context: Any) -> None:
 class RpcListener:
     """A gRPC port that is open between `open` and `close`."""
 
-    def __init__(self, broker: Answers) -> None:
+    def __init__(self, broker: Answers, *, stall_s: float = STALL_S) -> None:
         self._broker = broker
+        self._stall_s = stall_s
         self._server: Any = None
 
     async def open(self, host: str, port: int) -> int:
@@ -90,6 +99,8 @@ class RpcListener:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"request is no BrokerRequest: {error}")
         try:
             answer = await self._answered(request, context)
+        except ClientStalledError as error:
+            answer = self._refusal(error)  # the rows are freed: the status waits until the client reads or hangs up
         except Exception:
             _LOG.exception("call failed by a bug")
             raise
@@ -100,13 +111,15 @@ class RpcListener:
             )
 
     async def _answered(self, request: Any, context: Any) -> BrokerAnswer | None:
-        """Write an answer. Return it if it failed after rows had been sent, otherwise None."""
+        """Write an answer. Return it if it failed after rows had been sent, otherwise None. Raise ClientStalledError if
+        the client does not read."""
+        write = self._writer(context)
         try:
             form = BlockForm.of(request.metadata)
         except InvalidInputError as error:
-            await context.write(response(self._refusal(str(error)).to_bytes()))
+            await write(response(self._refusal(error).to_bytes()))
             return None
-        blocks_of = _Blocks(context.write, form)
+        blocks_of = _Blocks(write, form)
         headers = dict(context.invocation_metadata() or ())
         asked = SqlRequest(
             request.sql,
@@ -119,14 +132,28 @@ class RpcListener:
         if blocks_of.has_begun:
             return answer if answer.exceptions else None
         if answer.exceptions or answer.result is None or not answer.result.num_rows:
-            await context.write(response(await asyncio.to_thread(answer.to_bytes)))
+            await write(response(await asyncio.to_thread(answer.to_bytes)))
         else:
             await blocks_of.take(answer, answer.result)
         return None
 
-    def _refusal(self, problem: str) -> BrokerAnswer:
-        exception = named(QueryErrorCode.QUERY_VALIDATION, problem)
-        return BrokerAnswer.refusal(self._broker.broker_id, exception)
+    def _writer(self, context: Any) -> Callable[[Any], Awaitable[None]]:
+        """Return a function that writes one message of a call. It raises ClientStalledError if the client makes no room
+        for the message."""
+
+        async def write(message: Any) -> None:
+            try:
+                async with asyncio.timeout(self._stall_s):
+                    await context.write(message)
+            except TimeoutError as error:
+                raise ClientStalledError(
+                    f"client has not read its answer for {self._stall_s:g} s, ask again and read all messages"
+                ) from error
+
+        return write
+
+    def _refusal(self, error: MerlotError) -> BrokerAnswer:
+        return BrokerAnswer.refusal(self._broker.broker_id, QueryException.of(error))
 
 
 class _Blocks:

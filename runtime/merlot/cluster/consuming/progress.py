@@ -157,6 +157,12 @@ def write_progress(metastore: Metastore, table: TableName, record: ProgressRecor
             metastore.put(path, data, node.version)
 
 
+def remove_progress(metastore: Metastore, table: TableName, instance: InstanceId) -> None:
+    """Delete the record of a server that consumes nothing of the table any more."""
+    with suppress(NotFoundError):
+        metastore.delete(paths.stream_progress(table, instance))
+
+
 def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId, ProgressRecord]:
     """Return the last record of each server, dead servers included."""
     folder = paths.all_progress(table)

@@ -137,8 +137,10 @@ class UpsertWatch:
             return
         if self._watch is not None:
             self._watch.cancel()
+        self._name = self._watch = None
+        if name is not None:
+            self._watch = self._metastore.watch(paths.upsert_config(name), self._wake)
         self._name = name
-        self._watch = None if name is None else self._metastore.watch(paths.upsert_config(name), self._wake)
 
 
 def noting(metastore: Metastore, record: TableRecord) -> TableRecord:

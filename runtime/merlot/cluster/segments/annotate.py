@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from merlot.cluster.records import UNREADABLE, AnnotationRecord, SegmentRecord
+from merlot.cluster.segments.numbers import check_facts
 from merlot.cluster.segments.transaction import Mutation, PutSegments, WriteContext, mutate
 from merlot.cluster.segments.view import TableView
 from merlot.errors import InvalidInputError
@@ -36,6 +37,8 @@ def annotate(
     names = {annotation.name for annotation in annotations}
     if len(names) != len(annotations):
         raise InvalidInputError("segments are annotated twice in one request")
+    for annotation in annotations:
+        check_facts(annotation)
     outcome: tuple[list[str], list[str], list[str]] = ([], [], [])
 
     def decide(view: TableView) -> Sequence[Mutation]:

@@ -21,7 +21,7 @@ from merlot.cluster.segments.draft import Changed
 from merlot.cluster.segments.lineage_nodes import details_nodes
 from merlot.cluster.segments.remnants import remnant_of
 from merlot.cluster.segments.view import Bucket, TableView, bucket_of, share
-from merlot.errors import ConflictError, MerlotError, NotFoundError
+from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Create, Delete, Metastore, Op, Put
 
@@ -110,7 +110,9 @@ def _write_plan(view: TableView, changed: Changed, context: WriteContext) -> _Wr
     touched = changed.buckets
     records = {number: bucket.to_record() for number, bucket in touched.items()}
     encoded = {number: record.to_bytes() for number, record in records.items()}
-    while max(map(len, encoded.values()), default=0) > MAX_BUCKET_BYTES:
+    while large := {number: len(data) for number, data in encoded.items() if len(data) > MAX_BUCKET_BYTES}:
+        for number, num_bytes in large.items():
+            _check_divisible(touched[number], num_bytes)
         num_buckets *= 2
         touched = _rebucket({**view.buckets, **changed.buckets}.values(), num_buckets)
         records = {number: bucket.to_record() for number, bucket in touched.items()}
@@ -183,6 +185,15 @@ def _rebucket(buckets: Iterable[Bucket], num_buckets: int) -> dict[int, Bucket]:
             if name in bucket.assignment:
                 assignment[name] = bucket.assignment[name]
     return {number: Bucket("", *draft) for number, draft in drafts.items()}
+
+
+def _check_divisible(bucket: Bucket, num_bytes: int) -> None:
+    """Raise InvalidInputError if the bucket holds a single segment: more buckets make it no smaller."""
+    if len(bucket.segments) == 1:
+        raise InvalidInputError(
+            f"record of a segment is too large, remove entries of its customMap, ranges or blooms "
+            f"segment={next(iter(bucket.segments))} bytes={num_bytes} most={MAX_BUCKET_BYTES}"
+        )
 
 
 def _trash(table: TableName, content_id: str, dropped: Sequence[SegmentRecord], clock: Clock) -> dict[str, bytes]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from merlot.cluster.records import RECOVERED, LineageRecord, LineageState, SegmentRecord
-from merlot.cluster.segments import coverage, origins, restoring
+from merlot.cluster.segments import coverage, numbers, origins, restoring
 from merlot.cluster.segments.coverage import PublishEffect, RowCounts
 from merlot.cluster.segments.families import Families, pushes_of
 from merlot.cluster.segments.lineage_nodes import read_details
@@ -334,8 +334,7 @@ def _check_records(request: PublishRequest) -> None:
     for record in request.records:
         if not _is_file_name(record.name):
             raise InvalidInputError(f"segment name cannot be a file's name={record.name!r}")
-        if record.total_docs < 0 or record.size_bytes < 0 or record.crc < 0:
-            raise InvalidInputError(f"segment has a negative size, crc or number of docs segment={record.name}")
+        numbers.check_record(record)
 
 
 def check_files(table: TableName, records: Sequence[SegmentRecord], store: str | None) -> None:

@@ -21,6 +21,7 @@ from merlot.values.periods import DAY_MS
 from merlot.values.types import TypeName
 
 _EPOCH: Final = date(1970, 1, 1)
+_FIRST_DAY: Final = (date.min - _EPOCH).days
 
 
 def check_shape(table: str, spec: TableSpec, request: PublishRequest) -> None:
@@ -60,7 +61,8 @@ def _check_batch_segment(table: RawTableName, spec: TableSpec, record: SegmentRe
         raise _other(table, record, "spec.timeColumn", spec.time_column, shape.ABSENT)
     if segment.day is not None and record.start_time_ms is not None and record.end_time_ms is not None:
         days = spec.ingestion.days_per_segment
-        first, last = (ms // DAY_MS // days * days for ms in (record.start_time_ms, record.end_time_ms))
+        times = (record.start_time_ms, record.end_time_ms)
+        first, last = (max(ms // DAY_MS // days * days, _FIRST_DAY) for ms in times)
         if not first == last == (segment.day - _EPOCH).days:
             held = f"days {record.start_time_ms // DAY_MS} to {record.end_time_ms // DAY_MS} since 1970"
             raise _other(table, record, "spec.ingestion.daysPerSegment", days, held)

@@ -57,6 +57,7 @@ __all__ = [
     "find_task",
     "history",
     "lease_name",
+    "list_readable",
     "list_tasks",
     "merge_config",
     "needs_spark",
@@ -74,6 +75,7 @@ HISTORY_LENGTH = 50
 MAX_ERROR_CHARS = 2_000
 MAX_MULTI_BYTES = 512 * 1024
 _ATTEMPTS = 20
+_MOST_DOUBLINGS = 30
 _PART = re.compile(r"\d+of\d+")
 
 
@@ -113,10 +115,14 @@ def merge_config(task: TaskRecord) -> MergeTaskConfig:
 
 
 def needs_spark(task: TaskRecord) -> bool:
-    """Return True if running the task needs Spark. Undoing it does not."""
+    """Return True if running the task needs Spark. Undoing it does not, nor does setting it aside because this version
+    cannot read it."""
     if task.kind != MERGE_ROLLUP or task.state is not TaskState.QUEUED:
         return False
-    config = merge_config(task)
+    try:
+        config = merge_config(task)
+    except CorruptionError:
+        return False
     return config.executor is Executor.SPARK and config.num_shards > 1
 
 
@@ -173,14 +179,27 @@ def find_task(metastore: Metastore, kind: str, task_id: str) -> QueuedTask | Non
 
 
 def list_tasks(metastore: Metastore, kind: str) -> Mapping[str, QueuedTask]:
-    """Return all tasks that have not ended, by id."""
+    """Return all tasks that have not ended, by id. Raise CorruptionError if this version cannot read one of them."""
+    readable, unreadable = list_readable(metastore, kind)
+    for error in unreadable.values():
+        raise error
+    return readable
+
+
+def list_readable(metastore: Metastore, kind: str) -> tuple[Mapping[str, QueuedTask], Mapping[str, CorruptionError]]:
+    """Return the tasks that this version can read, and what is wrong with the others, by id."""
     ids = metastore.children(paths.tasks(kind))
     task_paths = [paths.task(kind, task_id) for task_id in ids]
-    return {
-        task_id: QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
-        for task_id, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True)
-        if node is not None
-    }
+    readable: dict[str, QueuedTask] = {}
+    unreadable: dict[str, CorruptionError] = {}
+    for task_id, path, node in zip(ids, task_paths, metastore.get_many(task_paths), strict=True):
+        if node is None:
+            continue
+        try:
+            readable[task_id] = QueuedTask(TaskRecord.from_bytes(node.data, path), node.version)
+        except CorruptionError as error:
+            unreadable[task_id] = error
+    return readable, unreadable
 
 
 def creation(task: TaskRecord) -> Create:
@@ -195,6 +214,10 @@ class Backoff:
     most_attempts: int = MAX_ATTEMPTS
     first_ms: int = 5_000
     longest_ms: int = 300_000
+
+    def pause_ms(self, attempts: int) -> int:
+        """Return the pause after this number of attempts."""
+        return min(self.longest_ms, self.first_ms * 2 ** min(attempts - 1, _MOST_DOUBLINGS))
 
 
 _BACKOFF: Final = Backoff()
@@ -213,12 +236,11 @@ def fail(
     record = task.record
     attempts = record.attempts + 1
     is_poisoned = attempts >= backoff.most_attempts
-    pause_ms = min(backoff.longest_ms, backoff.first_ms * 2 ** (attempts - 1))
     changed = record.model_copy(
         update={
             "attempts": attempts,
             "last_error": error[:MAX_ERROR_CHARS],
-            "not_before_ms": now_ms + pause_ms,
+            "not_before_ms": now_ms + backoff.pause_ms(attempts),
             "state": TaskState.POISONED if is_poisoned else record.state,
         }
     )

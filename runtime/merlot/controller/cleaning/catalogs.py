@@ -98,7 +98,8 @@ class Catalogs:
     def settle(self) -> None:
         """Write the metastore's id into it if it has none. Call it after all existing tables were looked at."""
         if not self._is_named and self._lease is not None:
-            name_store(self._metastore, self._id, self._lease.fence)
+            if store_id(self._metastore) != self._id:  # an earlier write may have had no answer
+                name_store(self._metastore, self._id, self._lease.fence)
             self._is_named = True
 
     def is_lost(self, record: TableRecord, view: TableView) -> bool:

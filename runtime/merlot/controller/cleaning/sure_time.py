@@ -15,7 +15,7 @@ from typing import Final
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.instances.leases import Lease
-from merlot.errors import CorruptionError
+from merlot.errors import CorruptionError, MerlotError
 from merlot.metastore.protocol import Check, Create, Metastore, Put
 
 MOST_AHEAD: Final = 2
@@ -94,7 +94,11 @@ class SureClock:
     def _keep(self, fence: Check) -> None:
         path, data = paths.SURE_TIME, str(self._mark.mark_ms).encode()
         op = Create(path, data) if self._version < 0 else Put(path, data, self._version)
-        self._metastore.multi([fence, op])
+        try:
+            self._metastore.multi([fence, op])
+        except MerlotError:
+            self._lease = None  # the write may have happened: `lead` reads the version again
+            raise
         self._version += 1
         node = self._metastore.get(path)
         said_ms = None if node is None else node.modified_ms

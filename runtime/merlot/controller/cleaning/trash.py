@@ -24,6 +24,7 @@ from typing import Protocol
 from merlot.clock import Clock
 from merlot.cluster import paths
 from merlot.cluster.consuming.checkpoints import SNAPSHOT_FOLDER, snapshot_urls
+from merlot.cluster.losses import CatalogRecord
 from merlot.cluster.manifests.tables import find_retained, find_table
 from merlot.cluster.records import TrashRecord
 from merlot.cluster.segments.condemned import ClockReading, check_may_delete, condemn, pardon
@@ -141,7 +142,10 @@ def empty_trash(
     num_deleted = 0
     context = _Cleaner(metastore, clock, sure, cleaner, _RecordedFiles(metastore, by.views))
     for name in map(TableName, metastore.children(paths.CONDEMNED)):
-        pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
+        try:
+            pardon(metastore, name, by=cleaner, now_ms=sure.now_ms())
+        except CorruptionError as error:
+            _LOG.error("condemned files cannot be read table=%s cause=%s", name, error)
     for name in map(TableName, metastore.children(paths.TRASH)):
         if name in by.spared:
             continue
@@ -163,7 +167,7 @@ def empty_trash(
                 else:
                     num, is_done = _delete_files(context, name, files, record, not_due), True
                 num_deleted += num
-            except (UnavailableError, InvalidInputError) as error:
+            except (UnavailableError, InvalidInputError, CorruptionError) as error:
                 # A list whose files cannot be deleted must not hold up the others.
                 _LOG.warning("files not deleted table=%s entry=%s cause=%s", name, path, error)
                 _record_error(metastore, path, redact(str(error)))
@@ -259,7 +263,7 @@ def _delete_leftovers(
         return 0, True
     if any(task.record.table == table for task in queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()):
         raise UnavailableError("tasks of the table are not over yet: a minion takes leave of them")
-    catalog = read_catalog(files, table) if isinstance(files, CatalogStore) else None
+    catalog = _readable_catalog(files, table) if isinstance(files, CatalogStore) else None
     if catalog is not None and catalog.created_ms > record.deleted_ms:
         raise UnavailableError("a table of this name was created after that: the metastore is older than its files")
     leftovers = [*files.list(table)]
@@ -269,6 +273,14 @@ def _delete_leftovers(
     if isinstance(files, CatalogStore) and (record.is_urgent or not leftovers):
         delete_catalog(files, table)
     return num_deleted, record.is_urgent or not leftovers
+
+
+def _readable_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
+    """Return the catalog; raise UnavailableError for a damaged one, which may be that of a newer table of this name."""
+    try:
+        return read_catalog(store, table)
+    except CorruptionError as error:
+        raise UnavailableError(f"catalog of the deleted table is damaged, delete its file by hand: {error}") from error
 
 
 def _delete_old(

@@ -7,6 +7,7 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from merlot.clock import Clock
@@ -48,9 +49,14 @@ class CompactionLoop:
 
     async def run(self) -> None:
         """Make tasks until cancelled."""
-        while True:
-            await asyncio.to_thread(self.round)
-            await asyncio.sleep(LOOK_S)
+        in_thread = asyncio.get_running_loop().run_in_executor
+        threads = ThreadPoolExecutor(1, thread_name_prefix="compaction-round")  # clients may hold all others
+        try:
+            while True:
+                await in_thread(threads, self.round)
+                await asyncio.sleep(LOOK_S)
+        finally:
+            threads.shutdown(wait=False)
 
     def round(self) -> None:
         """Look at everything once. Blocks; never raises."""

@@ -49,7 +49,7 @@ from merlot.http.process import process_routes
 from merlot.ids import raw_name
 from merlot.pinot import cluster_json
 from merlot.spec.table import MAX_TIMEOUT_MS
-from merlot.uris import redact
+from merlot.uris import http_url, redact
 
 _LOG = logging.getLogger(__name__)
 
@@ -437,7 +437,7 @@ class _ControllerApi:
         body = await request.read()
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for broker in brokers:
-                url = f"http://{broker['host']}:{broker['port']}/query/sql"
+                url = f"{http_url(broker['host'], broker['port'])}/query/sql"
                 try:
                     return await _forward(session, request, url, body, headers)
                 except aiohttp.ClientConnectorError as error:

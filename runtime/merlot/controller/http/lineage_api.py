@@ -28,6 +28,7 @@ from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of,
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.spec.table import PushType
+from merlot.uris import http_url
 
 _LOG = logging.getLogger(__name__)
 
@@ -185,7 +186,7 @@ class _LineageApi:
 
 async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
     """Return one broker's state: Routed, Behind, or Unreachable."""
-    url = f"http://{broker.host}:{broker.http_port}/debug/lineage/{quote(raw_name(table))}"
+    url = f"{http_url(broker.host, broker.http_port)}/debug/lineage/{quote(raw_name(table))}"
     try:
         async with session.get(url) as answer:
             halves = list((await answer.json()).values()) if answer.status == HTTPStatus.OK else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from typing import Final
 
 from aiohttp import web
 
@@ -12,6 +13,9 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.streams import StreamService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, query
+
+_MOST_OFFSET: Final = 2**63 - 1
+_MOST_DIGITS: Final = 19
 
 
 def routes(service: StreamService) -> list[web.RouteDef]:
@@ -115,6 +119,8 @@ def _offsets(text: str) -> dict[int, int]:
 
 
 def _number(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise InvalidInputError(f"not a whole number got={text!r}")
-    return int(text)
+    digits = text.strip()
+    # Count the digits first: Python refuses to convert thousands of them.
+    if not digits.isdecimal() or len(digits) > _MOST_DIGITS or int(digits) > _MOST_OFFSET:
+        raise InvalidInputError(f"not a whole number from 0 to {_MOST_OFFSET} got={text!r:.50}")
+    return int(digits)

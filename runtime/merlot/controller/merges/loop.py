@@ -11,6 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from merlot.clock import Clock
@@ -72,11 +73,14 @@ class MergeLoop:
         """Make tasks until cancelled."""
         wake_up = WakeUp()
         self._wake = wake_up.call
+        in_thread = asyncio.get_running_loop().run_in_executor
+        threads = ThreadPoolExecutor(1, thread_name_prefix="merge-round")  # clients may hold all others
         try:
             while True:
-                await wake_up.wait(await asyncio.to_thread(self.round), settle_s=SETTLE_S)
+                await wake_up.wait(await in_thread(threads, self.round), settle_s=SETTLE_S)
         finally:
-            await asyncio.to_thread(self.close)
+            await in_thread(threads, self.close)
+            threads.shutdown(wait=False)
 
     def wake(self) -> None:
         """Look again soon; any thread may call."""

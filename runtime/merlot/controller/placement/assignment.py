@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from merlot.ids import InstanceId
@@ -103,14 +103,16 @@ def _balance(placed: dict[str, list[InstanceId]], loads: Counter[InstanceId], se
         for server in placed[name]:
             if server in servers.live:
                 names[server].append(name)
+    # A server that gives never receives later, and one that receives never gives. So a replica that was passed over for
+    # a pair of servers can never move between them, and the search goes on behind it: from the start, it takes minutes.
+    behind: dict[tuple[InstanceId, InstanceId], Iterator[str]] = {}
     while True:
         fullest = max(servers.live, key=lambda server: (loads[server], server))
         emptiest = min(servers.live, key=lambda server: (loads[server], server))
         if loads[fullest] - loads[emptiest] <= 1:
             return
-        index = next(index for index, name in enumerate(names[fullest]) if emptiest not in placed[name])
-        name = names[fullest].pop(index)
-        names[emptiest].append(name)
+        candidates = behind.setdefault((fullest, emptiest), iter(names[fullest]))
+        name = next(name for name in candidates if fullest in placed[name] and emptiest not in placed[name])
         placed[name] = [emptiest if server == fullest else server for server in placed[name]]
         loads.subtract([fullest])
         loads.update([emptiest])

@@ -37,9 +37,9 @@ class TableFollower:
     def watch_stream(self) -> None:
         """Also wake when a server has found partitions, or a user asks something of the stream."""
         if not self._watches_stream:
-            self._watches_stream = True
             for path in (paths.stream(self.name), paths.stream_control(self.name), paths.backfill(self.name)):
                 self._watches.append(self._metastore.watch(path, self._wake))
+            self._watches_stream = True
 
     @property
     def has_stream(self) -> bool:
@@ -71,8 +71,9 @@ class TableFollower:
     def follow_reports(self, is_moving: bool) -> None:
         """Read reports, and wake when they change, only while segments move: they change with every loaded segment."""
         if is_moving and self._reader is None:
-            self._reader = ReportReader(self._metastore, self.name)
-            self._reader.watch(self._wake)
+            reader = ReportReader(self._metastore, self.name)
+            reader.watch(self._wake)
+            self._reader = reader
             self._wake()
         elif not is_moving and self._reader is not None:
             self._reader.close()

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from merlot.errors import InvalidInputError
+from merlot.ingest import arrays
 from merlot.ingest.decoders.protocol import NO_RECORD, Decoded, Wanted
 from merlot.ingest.source import names
 from merlot.vectors import arrow_bounds
@@ -20,7 +21,8 @@ MOST_TOGETHER = 128 << 20
 
 
 class ArrowDecoder:
-    """Decoder of IPC streams. Consecutive streams of one schema become one piece."""
+    """Decoder of IPC streams. Consecutive streams of one schema become one piece, except if it has dictionaries or runs
+    within structs or maps."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
@@ -40,12 +42,12 @@ class ArrowDecoder:
                 rows = self._rows(values[position].as_buffer())
             except arrow_bounds.ExpandsError:
                 bad.setdefault(EXPANDS, []).append(position)
-            except (pa.ArrowException, OSError, EOFError, struct.error, UnicodeDecodeError):
+            except (pa.ArrowException, OSError, EOFError, struct.error, ValueError, IndexError):
                 bad.setdefault(NO_RECORD, []).append(position)
             except InvalidInputError:
                 bad.setdefault("several columns may be meant", []).append(position)
             else:
-                if not runs or not runs[-1].schema.equals(rows.schema):
+                if not runs or not runs[-1].may_take(rows):
                     runs.append(_SchemaRun(rows.schema))
                 runs[-1].add(position, rows)
                 num_bytes += rows.nbytes
@@ -67,16 +69,38 @@ class ArrowDecoder:
         chosen = {name: rows.column(actual) for name, actual in actual_names.items() if actual is not None}
         for column in chosen.values():
             arrow_bounds.check_column(column, message.size)
-        return pa.table(chosen) if chosen else pa.table({"": pa.nulls(rows.num_rows)})
+        if not chosen:
+            return pa.table({"": pa.nulls(rows.num_rows)})
+        return pa.table({name: _united(column) for name, column in chosen.items()})
+
+
+def _united(column: pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a message's values without dictionaries and runs, except those within structs or maps. Raises what Arrow
+    raises if it cannot decode them, or cannot unite those of several batches."""
+    return arrays.plain(column) if _is_encoded(column.type) else column
+
+
+def _is_encoded(kind: pa.DataType) -> bool:
+    """Return True if values of the type, or values in them, are of dictionaries or runs."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _is_encoded(kind.storage_type)
+    if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+        return True
+    return any(_is_encoded(kind.field(number).type) for number in range(kind.num_fields))
 
 
 class _SchemaRun:
-    """Consecutive messages of one schema."""
+    """Consecutive messages of one schema; a single message if Arrow may not be able to unite their dictionaries."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
+        self._schema = schema
+        self._is_single = any(map(_is_encoded, schema.types))
         self._positions: list[int] = []
         self._rows: list[pa.Table] = []
+
+    def may_take(self, rows: pa.Table) -> bool:
+        """Return True if a message of these rows may be added."""
+        return not self._is_single and bool(self._schema.equals(rows.schema))
 
     def add(self, position: int, rows: pa.Table) -> None:
         self._positions.append(position)

@@ -5,7 +5,6 @@ number, the record). A record is read by the schema that it was written with.
 from __future__ import annotations
 
 import io
-import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +28,9 @@ from merlot.streams.protocol import NotYetError
 
 PREFIX_BYTES = 5
 NO_SCHEMA = "the message names no schema"
+OTHER_SCHEMAS = "other unknown or unusable schemas"
+MAX_REASONS = 20
+"""Limit for the reasons of a batch, each of which names a schema."""
 HOLD_S = 5.0
 """Seconds that messages wait for a schema that the registry does not know, because the followers of a registry lag
 behind it."""
@@ -74,20 +76,23 @@ class RegistryDecoder:
         self._held_since = -math.inf
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """Return the records, a piece for each run of one schema."""
+        """Return the records, a piece for each schema, and those that cannot be read."""
         data, starts = bytes_of(values)
         numbers = _schema_numbers(data, starts)
-        cuts = np.flatnonzero(np.diff(numbers)) + 1
-        pieces = []
-        for first, last in itertools.pairwise([0, *cuts.tolist(), len(numbers)]):
-            positions = np.arange(first, last)
-            schema = self._schema(int(numbers[first])) if last > first else NO_SCHEMA
+        order = np.argsort(numbers, kind="stable")
+        pieces: list[Decoded] = []
+        bad: dict[str, list[NDArray[np.int64]]] = {}
+        for positions in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+            schema = self._schema(int(numbers[positions[0]])) if len(positions) else NO_SCHEMA
             if isinstance(schema, str):
-                bad = {schema: positions} if last > first else {}
-                pieces.append(Decoded(columns={}, messages=positions[:0], bad=bad))
+                reason = schema if len(bad) < MAX_REASONS else OTHER_SCHEMAS
+                bad.setdefault(reason, []).append(positions)
             else:
-                begins, ends = starts[first:last] + PREFIX_BYTES, starts[first + 1 : last + 1]
+                begins, ends = starts[positions] + PREFIX_BYTES, starts[positions + 1]
                 pieces.append(_decoded(schema, _AvroRecords(data, read_only(begins), read_only(ends), positions)))
+        if bad:
+            unreadable = {reason: np.concatenate(parts) for reason, parts in bad.items() if len(values)}
+            pieces.append(Decoded(columns={}, messages=order[:0], bad=unreadable))
         return pieces
 
     def _schema(self, number: int) -> RecordSchema | str:

@@ -1,6 +1,8 @@
-"""Find records that are nested too deep, or count more items than their bytes hold, before fastavro reads them.
+"""Find records that are nested too deep, count more items than their bytes hold, or have decimals of too many bytes,
+before fastavro reads them.
 
-fastavro recurses on the stack of its thread and makes as many objects as a count says: neither ends in an exception."""
+fastavro recurses on the stack of its thread, makes as many objects as a count says, and converts a decimal in the
+square of its length: none of it ends in an exception."""
 
 from __future__ import annotations
 
@@ -24,6 +26,9 @@ LEAVES: Final[Mapping[str, int]] = {
     "bytes": avro_scan.STRING,
 }
 """Operations of the kernels for types that have no name and no parts."""
+MOST_DECIMAL_BYTES: Final = 420
+"""Bytes of the longest decimal that fastavro may read, enough for 1,000 digits. A megabyte would take it 40 s, in which
+no other thread runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,9 @@ class _ShapeWriter:
         kind = schema if isinstance(schema, str) else schema["type"]
         if isinstance(kind, dict | list):
             return self.add(kind)
+        is_decimal = isinstance(schema, dict) and schema.get("logicalType") == "decimal"
+        if kind == "bytes" and is_decimal:
+            return self._leaf(avro_walk.DECIMAL, MOST_DECIMAL_BYTES)
         if kind in LEAVES:
             return self._leaf(LEAVES[kind], 0)
         match kind:
@@ -80,7 +88,9 @@ class _ShapeWriter:
                 node = self._named[schema["name"]] = self._leaf(avro_scan.ENUM, len(schema["symbols"]))
                 return node
             case "fixed":
-                node = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, schema["size"])
+                # No value has -1 bytes.
+                size = -1 if is_decimal and schema["size"] > MOST_DECIMAL_BYTES else schema["size"]
+                node = self._named[schema["name"]] = self._leaf(avro_scan.FIXED, size)
                 return node
             case _:
                 return self._named[kind]

@@ -7,7 +7,9 @@ a message does not set is null if the type can tell (optional, oneof, messages),
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.json_format import SerializeToJsonError
 from google.protobuf.message import DecodeError, Message
 
 from merlot.errors import InvalidInputError
@@ -34,6 +37,9 @@ _TYPES = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
     FieldDescriptor.CPPTYPE_STRING: pa.string(),
 }
+_NO_VALUE = (SerializeToJsonError, DecodeError, TypeError, ValueError, OverflowError, RecursionError)
+"""Errors of the library and of Arrow at a message that parses and holds a value that no column can have: an instant
+beyond 64 bits, a text that is not UTF-8, an Any of an undeclared type, an infinite google.protobuf.Value."""
 
 
 class ProtobufDecoder:
@@ -47,7 +53,7 @@ class ProtobufDecoder:
         self._fields = {name: fields[field_name] for name, field_name in field_names.items() if field_name is not None}
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """Return the messages; those that the library cannot parse are bad."""
+        """Return the messages; those that the library cannot parse, or whose values no column can have, are bad."""
         parse = self._message.FromString
         payloads = values.to_pylist()
         bad: list[int] = []
@@ -60,10 +66,26 @@ class ProtobufDecoder:
                     parsed.append(parse(payload))
                 except DecodeError:
                     bad.append(position)
-        columns = {name: _column(parsed, field) for name, field in self._fields.items()}
-        columns |= {name: _as_json(columns[name], self._fields[name]) for name in self._as_json & columns.keys()}
+        try:
+            columns = self._columns(parsed)
+        except _NO_VALUE:
+            has_columns = list(map(self._has_columns, parsed))
+            positions = np.delete(np.arange(len(values)), bad)
+            bad = sorted([*bad, *positions[~np.array(has_columns)].tolist()])
+            columns = self._columns(list(itertools.compress(parsed, has_columns)))
         messages, faults = split_good(np.array(bad, dtype=np.int64), len(values))
         return (Decoded(columns=columns, messages=messages, bad=faults),)
+
+    def _columns(self, parsed: Sequence[Message]) -> Mapping[str, pa.Array]:
+        columns = {name: _column(parsed, field) for name, field in self._fields.items()}
+        return columns | {name: _as_json(columns[name], self._fields[name]) for name in self._as_json & columns.keys()}
+
+    def _has_columns(self, message: Message) -> bool:
+        try:
+            self._columns([message])
+        except _NO_VALUE:
+            return False
+        return True
 
 
 def _message_class(descriptor_set: str, message: str) -> type[Message]:
@@ -133,7 +155,9 @@ def _element(field: FieldDescriptor) -> tuple[pa.DataType, Callable[[Any], Any] 
 
 
 def _message_text(message: Message) -> str:
-    return str(json_format.MessageToJson(message, indent=None, preserving_proto_field_name=True))
+    pool = message.DESCRIPTOR.file.pool  # declares the types that an Any may hold
+    text = json_format.MessageToJson(message, indent=None, preserving_proto_field_name=True, descriptor_pool=pool)
+    return str(text)
 
 
 def _map_text(values: Any) -> str:
@@ -142,5 +166,8 @@ def _map_text(values: Any) -> str:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Message):
-        return json_format.MessageToDict(value, preserving_proto_field_name=True)
+        pool = value.DESCRIPTOR.file.pool
+        return json_format.MessageToDict(value, preserving_proto_field_name=True, descriptor_pool=pool)
+    if isinstance(value, float) and not math.isfinite(value):
+        return json_text(value).strip('"')
     return value

@@ -17,7 +17,7 @@ NO_RECORD = "the message is no record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """Rows of consecutive messages, in their order."""
+    """Rows of messages, in their order."""
 
     columns: Mapping[str, pa.Array]
     """Values by wanted name; a name that no message has may be left out."""
@@ -33,7 +33,8 @@ class Decoder(Protocol):
     """Decoder of messages of one form; used by one thread."""
 
     def decode(self, values: pa.LargeBinaryArray) -> Sequence[Decoded]:
-        """Return the rows of messages in pieces; a column has one type in each piece. No message is null.
+        """Return the rows of messages in pieces; a column has one type in each piece, and a message is in one piece.
+        No message is null.
 
         Messages are identified by their positions in `values`. At least the first message is decoded, and the others up
         to `Decoded.rest`, the same ones each time. Raise UnavailableError if a schema registry does not answer."""

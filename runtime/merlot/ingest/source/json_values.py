@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 QUOTE, BACKSLASH, BRACKET, N = 34, 92, 91, 110
 _text_of = msgspec.json.Decoder(str).decode
+_list_of = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _lists_of = msgspec.json.Decoder(list[list[msgspec.Raw]]).decode
 
 
@@ -84,14 +85,25 @@ def texts(column: RawColumn) -> pa.Array:
 
 
 def lists(column: RawColumn) -> pa.Array:
-    """Return a list of texts, or null, for each value. A value that is no list becomes a list of one."""
+    """Return a list of texts, or null, for each value. A value that is no list becomes a list of one, and so does a
+    list nested so deep that it cannot be read again."""
     is_null = column.is_absent | column.begins_with(N)
     rows = [column.raw(row) for row in range(len(is_null))]
     is_list = column.begins_with(BRACKET).tolist()
     kinds = zip(rows, is_null.tolist(), is_list, strict=True)
     written = [b"[]" if null else row if is_whole else b"[" + row + b"]" for row, null, is_whole in kinds]
-    decoded = _lists_of(b"[" + b",".join(written) + b"]")
+    try:
+        decoded = _lists_of(b"[" + b",".join(written) + b"]")
+    except RecursionError:
+        decoded = list(map(_elements, written, rows))
     elements = [element for row in decoded for element in row]
     values = texts(RawColumn.of(elements)) if elements else pa.nulls(0, pa.string())
     offsets = np.concatenate([[0], np.cumsum(list(map(len, decoded)))]).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(is_null))
+
+
+def _elements(as_list: bytes, value: bytes) -> list[msgspec.Raw]:
+    try:
+        return _list_of(as_list)
+    except RecursionError:
+        return [msgspec.Raw(value)]

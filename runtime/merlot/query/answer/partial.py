@@ -25,6 +25,11 @@ class PlainRows:
     def num_rows(self) -> int:
         return len(self.columns[0]) if self.columns else 0
 
+    @property
+    def nbytes(self) -> int:
+        """Letters of the texts, and eight bytes for each other value."""
+        return sum([len(value) if isinstance(value, str) else 8 for values in self.columns for value in values])
+
     def to_table(self) -> pa.Table:
         """Return the same rows as a table."""
         arrays = [pa.array(values, field.type) for values, field in zip(self.columns, self.schema, strict=True)]
@@ -47,3 +52,9 @@ class Partial:
     def num_rows(self) -> int:
         num_rows: int = self.content.num_rows
         return num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the rows."""
+        nbytes: int = self.content.nbytes
+        return nbytes

@@ -77,9 +77,16 @@ def _reduce_rows(work: LeafWork, finish: Finish, data: pa.Table) -> ResultTable:
         rows = order_table(data, order_columns(work), work.rows_needed)[finish.offset :]
         data = data.take(pa.array(rows))
     else:
-        data = data.slice(finish.offset, max(0, work.rows_needed - finish.offset))
+        data = _rows_between(data, finish.offset, work.rows_needed)
     slots = {f"c{number}": partial(_column, expr.type, data[number]) for number, expr in enumerate(work.columns)}
     return _outputs(finish.outputs, SlotSource(slots, data.num_rows))
+
+
+def _rows_between(data: pa.Table, start: int, stop: int) -> pa.Table:
+    """Return these rows. They are copied if they are the smaller part: a cursor may hold an answer for an hour, and a
+    slice would keep all of `data` in memory."""
+    rows = data.slice(start, max(0, stop - start))
+    return rows if 2 * rows.num_rows >= data.num_rows else rows.take(pa.array(np.arange(rows.num_rows)))
 
 
 def _finished(work: LeafWork, data: pa.Table, *, nothing_is_null: bool) -> SlotSource:

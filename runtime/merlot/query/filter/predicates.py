@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 
 from merlot.functions.evaluate import verdicts
 from merlot.kernels import scan as kernels
+from merlot.query.filter.docset import CHUNK_DOCS
 from merlot.query.read.chunk import Chunk
 from merlot.query.read.columns import Columns
 from merlot.segment.index.zones import ZoneMaps
 from merlot.segment.reader import BlockSignatureReader, Reader
 from merlot.tree.nodes import Expr
+from merlot.vectors import account
 
 Words = NDArray[np.uint64]
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -331,20 +333,39 @@ class ValueMatch:
     def _verdicts(
         self, scan: FilterScan, docs: NDArray[np.uint32] | None, rows: NDArray[np.int64] | None, mode: int
     ) -> NDArray[np.bool_]:
-        chunk = Chunk(scan.columns, scan.start, scan.stop, docs, null_handling=scan.null_handling)
-        scan.num_entries += chunk.num_rows
-        hits, failure = verdicts(self.expr, chunk)
-        if failure is None:
+        num_rows = scan.stop - scan.start if docs is None else len(docs)
+        scan.num_entries += num_rows
+        hits, failed, reason = np.empty(num_rows, np.bool_), np.zeros(num_rows, np.bool_), ""
+        for start, chunk in _chunks(scan, docs, num_rows):
+            at = slice(start, start + chunk.num_rows)
+            hits[at], failure = verdicts(self.expr, chunk)
+            if failure is not None:
+                failed[at] = failure.rows
+                reason = reason or failure.reason
+        if not reason:
             return hits
         without = np.zeros(64 * len(scan.words), np.uint8)
-        without[slice(0, len(hits)) if rows is None else rows] = failure.rows
+        without[slice(0, num_rows) if rows is None else rows] = failed
         words = np.empty_like(scan.words)
         kernels.pack_mask(without, kernels.SET, words)
-        scan.fail(words, failure.reason)
-        return hits if mode == kernels.OR else hits | failure.rows
+        scan.fail(words, reason)
+        return hits if mode == kernels.OR else hits | failed
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None
+
+
+def _chunks(scan: FilterScan, docs: NDArray[np.uint32] | None, num_rows: int) -> Iterator[tuple[int, Chunk]]:
+    """Yield the docs of a scan, all or those listed, in chunks with the position of their first row. Raise what the
+    query's check raises."""
+    check = account.current().account.check
+    for start in range(0, num_rows, CHUNK_DOCS):
+        if check is not None:
+            check()
+        stop = min(start + CHUNK_DOCS, num_rows)
+        first, last = (scan.start + start, scan.start + stop) if docs is None else (scan.start, scan.stop)
+        listed = None if docs is None else docs[start:stop]
+        yield start, Chunk(scan.columns, first, last, listed, null_handling=scan.null_handling)
 
 
 @dataclass(slots=True)
@@ -389,13 +410,20 @@ class AnyValueMatch:
 
     def apply(self, scan: FilterScan, mode: int) -> None:
         offsets = self.reader.offsets()[scan.start : scan.stop + 1]
-        flat = self.flat_matches(int(offsets[0]), int(offsets[-1]))
+        flat = self._flat(int(offsets[0]), int(offsets[-1]))
         scan.num_entries += len(flat)
         mask = np.empty(scan.stop - scan.start, np.uint8)
         kernels.any_value(flat, offsets, mask)
         if self.negate:
             mask ^= 1
         kernels.pack_mask(mask, mode, scan.words)
+
+    def _flat(self, first: int, last: int) -> NDArray[np.uint8]:
+        flat = np.empty(last - first, np.uint8)
+        for start in range(first, last, CHUNK_DOCS):
+            stop = min(start + CHUNK_DOCS, last)
+            flat[start - first : stop - first] = self.flat_matches(start, stop)
+        return flat
 
     def blocks(self) -> NDArray[np.bool_] | None:
         return None

@@ -25,6 +25,8 @@ from merlot.vectors.decimals import plain_text
 
 CACHED_PARTITIONS = 4096
 """Constants per function whose partitions are cached."""
+MOST_CACHED_LETTERS = 1_000
+"""Most letters of a constant whose partition is cached."""
 
 
 class HashedFunction:
@@ -36,13 +38,17 @@ class HashedFunction:
         self.problem: str | None = None
         """Last error of a user's own function; None if it never failed."""
 
-        @functools.lru_cache(maxsize=CACHED_PARTITIONS)
-        def partition_of(text: str) -> int:
+        def compute(text: str) -> int:
             try:
                 return function(text)
             except PlugInError as error:
                 self.problem = str(error)
                 raise
+
+        cached = functools.lru_cache(maxsize=CACHED_PARTITIONS)(compute)
+
+        def partition_of(text: str) -> int:
+            return cached(text) if len(text) <= MOST_CACHED_LETTERS else compute(text)
 
         self.partition_of = partition_of
 

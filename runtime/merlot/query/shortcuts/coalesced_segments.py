@@ -34,6 +34,7 @@ from merlot.query.targets import LeafSource, Sources, apart
 from merlot.segment.concat import Values, concat_columns, concat_nulls, nulls_of, rows_of
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index import nulls as null_words
+from merlot.segment.index.dictionary import TEXTS as DICTIONARY_TEXTS
 from merlot.segment.index.dictionary import ValueDictionary, of_values
 from merlot.segment.index.kind import ColumnIndexes
 from merlot.segment.index.variable import TEXTS
@@ -58,6 +59,8 @@ MAX_BATCH_DOCS = 8 * 1024 * 1024
 SIGHTINGS = 2
 """Number of queries of the same segments, the running query included, from which on they are coalesced."""
 MAX_BATCHES = 256
+SEGMENTS_PER_ENTRY = 8
+"""Number of segments that are assumed to share an entry of a dictionary, to estimate the merged dictionary."""
 MOST_BYTES = 512 << 20
 
 Array = NDArray[Any]
@@ -128,7 +131,14 @@ class CoalescedColumn:
     def nbytes(self) -> int:
         """Memory of the column's arrays."""
         parts = (self.ids_or_values, self.nulls, self.runs, self.value_offsets, self.decimals, *self.signatures)
-        return sum(part.nbytes for part in parts if part is not None)
+        return sum(part.nbytes for part in parts if part is not None) + self._dictionary_bytes
+
+    @property
+    def _dictionary_bytes(self) -> int:
+        if self.dictionary is None or self.decimals is not None:
+            return 0
+        numbers = self.dictionary.numeric
+        return int(self.dictionary.arrow().nbytes if numbers is None else numbers.nbytes)
 
 
 @dataclass(slots=True)
@@ -142,6 +152,8 @@ class SegmentBatch:
     columns: dict[object, CoalescedColumn] = field(default_factory=dict)
     claimed: set[object] = field(default_factory=set)
     """Columns that are scheduled to be coalesced later."""
+    sizes: dict[object, int] = field(default_factory=dict)
+    """Bytes of columns: estimated, and measured once a column was coalesced."""
 
     def is_of(self, segments: Sequence[ImmutableSegment]) -> bool:
         """Return whether the batch is of these very segments: Python may have used an id again."""
@@ -209,8 +221,12 @@ class BatchCache:
         with self._lock:
             self._hits += num_batches
 
+    def has_room(self, num_bytes: int) -> bool:
+        """Return whether so many bytes are within the bound, once all else is evicted."""
+        return num_bytes <= self._capacity
+
     def trim(self) -> None:
-        """Evict batches beyond the bound, after a batch has grown."""
+        """Evict batches and columns beyond the bound, after a batch has grown."""
         with self._lock:
             self._evict()
 
@@ -237,6 +253,16 @@ class BatchCache:
         while len(self._batches) > 1 and (used > self._capacity or len(self._batches) > MAX_BATCHES):
             _, dropped = self._batches.popitem(last=False)
             used -= dropped.nbytes
+            self._evictions += 1
+        if used > self._capacity:
+            self._evict_columns(next(iter(self._batches.values())), used - self._capacity)
+
+    def _evict_columns(self, batch: SegmentBatch, surplus: int) -> None:
+        """Drop the columns that were coalesced first, all but the last one."""
+        for key in list(batch.columns)[:-1]:
+            if surplus <= 0:
+                return
+            surplus -= batch.columns.pop(key).nbytes
             self._evictions += 1
 
 
@@ -282,13 +308,32 @@ class BatchColumns:
             parts = [SegmentColumns(segment, self._schema) for segment in self._segments]
             column = coalesce([part.reader(name) for part in parts], [part.num_docs for part in parts])
             self._batch.columns[key] = column
+            self._batch.sizes[key] = column.nbytes
             BATCH_CACHE.trim()
         self._readers[name] = column
         return column
 
     def has(self, names: Iterable[str]) -> bool:
-        """Return whether all of these columns are coalesced."""
-        return all(_column_key(self._schema, name) in self._batch.columns for name in names)
+        """Return whether all of these columns are coalesced. They stay so for this query."""
+        for name in names:
+            column = self._batch.columns.get(_column_key(self._schema, name))
+            if column is None:
+                return False
+            self._readers[name] = column
+        return True
+
+    def fits(self, names: Iterable[str]) -> bool:
+        """Return whether the cache has room for these columns."""
+        return BATCH_CACHE.has_room(sum(map(self._size, names)))
+
+    def _size(self, name: str) -> int:
+        key = _column_key(self._schema, name)
+        size = self._batch.sizes.get(key)
+        if size is None:
+            columns = [segment.column(name) for segment in self._segments]
+            size = sum(_coalesced_bytes(column.metadata) for column in columns if column is not None)
+            self._batch.sizes[key] = size
+        return size
 
     def claim(self, names: Iterable[str]) -> list[str]:
         """Return the columns that the caller is to coalesce later. Each column is returned once, however many queries
@@ -299,8 +344,11 @@ class BatchColumns:
         return [name for key, name in keys.items() if key in new]
 
     def coalesce(self, name: str) -> None:
-        """Coalesce a column unless that is done."""
-        self._coalesced(name)
+        """Coalesce a claimed column unless that is done. If it fails, the column may be claimed again."""
+        try:
+            self._coalesced(name)
+        finally:
+            self._batch.claimed.discard(_column_key(self._schema, name))
 
 
 def _column_key(schema: TableSchema, name: str) -> object:
@@ -329,7 +377,7 @@ def sources(leaf: Leaf, segments: Sequence[Segment], context: ExecutionContext) 
     for group in _groups(small):
         batch = BATCH_CACHE.peek(group) if is_hurried else BATCH_CACHE.due(group)
         columns = None if batch is None else BatchColumns(batch, group, context.schema)
-        is_coalesced = columns is not None and (not is_hurried or columns.has(names))
+        is_coalesced = columns is not None and (columns.has(names) if is_hurried else columns.fits(names))
         if columns is not None and is_coalesced:
             coalesced.append(LeafSource(columns, columns.starts))
         else:
@@ -424,6 +472,12 @@ def _num_bytes(column: ColumnMetadata) -> int:
     return 8 * column.total_values + (0 if texts is None else texts.size)
 
 
+def _coalesced_bytes(column: ColumnMetadata) -> int:
+    """Return the approximate memory of a column once it is coalesced, with its part of the merged dictionary."""
+    texts = column.buffers.get(DICTIONARY_TEXTS)
+    return _num_bytes(column) + (0 if texts is None else texts.size // SEGMENTS_PER_ENTRY)
+
+
 def _count(
     num_hits: int, groups: Sequence[Sequence[ImmutableSegment]], names: frozenset[str], context: ExecutionContext
 ) -> None:
@@ -436,7 +490,7 @@ def _count(
         if batch is None or context.coalesce_later is None:
             continue
         columns = BatchColumns(batch, group, context.schema)
-        for name in columns.claim(names):
+        for name in columns.claim(names) if columns.fits(names) else ():
             context.coalesce_later(functools.partial(columns.coalesce, name))
 
 

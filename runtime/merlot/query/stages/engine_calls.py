@@ -23,6 +23,7 @@ from merlot.query.slots import SlotSource
 from merlot.tree.nodes import Aggregate, Call, Column
 from merlot.tree.types import BIG_DECIMAL, SqlType
 from merlot.values.types import TypeName
+from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError
 from merlot.vectors.vector import Vector, arrow_type, from_arrow
 
@@ -90,6 +91,8 @@ class EngineFunction:
         """Return a value for each list. NULL is a list of no rows."""
         if isinstance(lists, pa.ChunkedArray):
             lists = lists.combine_chunks()
+        spending = account.current()
+        mark = spending.held_bytes
         item, num_groups = aggregation(aggregate, nulls=True), len(lists)
         lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
         groups = np.repeat(np.arange(num_groups, dtype=np.uint32), lengths)
@@ -107,6 +110,7 @@ class EngineFunction:
             holding.add(len(piece))
         holding.begin()
         answers = item.function.finish(item.call, holding.columns(state.columns(np.arange(num_groups))))
+        spending.release(mark)
         # Converted like a column that is read, so that a group without a value fails the query.
         return evaluate(Column("a0", answers.type), SlotSource.of({"a0": answers}, num_groups)).to_arrow(num_groups)
 

@@ -51,9 +51,12 @@ class _Instance:
             raise
 
     @property
-    def has_spilled(self) -> bool:
-        """True if a query needed more than its memory."""
-        return bool(os.listdir(self._folder))
+    def is_reusable(self) -> bool:
+        """True if no query needed more than its memory, and the spill folder was not deleted from outside."""
+        try:
+            return not os.listdir(self._folder)
+        except OSError:
+            return False
 
     def close(self) -> None:
         """Close the database, which frees its memory, and delete its folder."""
@@ -100,10 +103,10 @@ class Instances:
                 raise
         except duckdb.Error as error:
             raise EngineFailedError(str(error)) from error
-        if instance.has_spilled:
-            instance.close()
-        else:
+        if instance.is_reusable:
             self._give_back(limits, instance)
+        else:
+            instance.close()
 
     def close(self) -> None:
         """Close the idle instances."""

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from typing import Final
 
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.stages.conjuncts import conjuncts, inner_conditions, only_source
@@ -20,7 +21,8 @@ from merlot.query.stages.engine_aggregates import is_native, native_text, row_of
 from merlot.query.stages.engine_calls import ENGINE_TYPES, MAX_DIGITS, MAX_PLACES, EngineFunction, engine_type
 from merlot.query.stages.failures import ARITHMETIC, COMPARISONS, RANKS, fenced, is_join_of_keys, may_fail
 from merlot.query.stages.zeros import UNSIGNED_ZERO, with_one_zero
-from merlot.tree.errors import UnsupportedSqlError
+from merlot.sql.budget import Budget
+from merlot.tree.errors import SqlValidationError, UnsupportedSqlError
 from merlot.tree.literals import LONG_MAX
 from merlot.tree.nodes import TRUE, Aggregate, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
@@ -49,6 +51,9 @@ from merlot.tree.relations import (
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG, SqlType
 from merlot.values.types import TypeName
 
+MAX_WRITTEN_CHARS: Final = 64 << 20
+"""Most characters of all expressions that are written for a query, parts of others included: each reference to a
+subquery writes its SQL again."""
 _NUMBERS = frozenset({TypeName.INT, TypeName.LONG, TypeName.FLOAT, TypeName.DOUBLE, TypeName.TIMESTAMP})
 
 
@@ -62,9 +67,10 @@ class EngineQuery:
     types: tuple[SqlType, ...]
 
 
-def engine_query(statement: Statement) -> EngineQuery:
-    """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form."""
-    writer = _SqlWriter(dict(statement.common))
+def engine_query(statement: Statement, budget: Budget | None = None) -> EngineQuery:
+    """Return the engine's query. Raises UnsupportedSqlError for expressions without an engine form, SqlValidationError
+    if its SQL is too long, and the errors of `budget`."""
+    writer = _SqlWriter(dict(statement.common), budget or Budget())
     common = [f"{id_} AS ({writer.query(query)})" for id_, query in statement.common]
     prefix = f"WITH {', '.join(common)} " if common else ""
     outputs = statement.query.outputs
@@ -79,7 +85,17 @@ def engine_query(statement: Statement) -> EngineQuery:
 @dataclass(slots=True)
 class _SqlWriter:
     common: Mapping[str, Query]
+    budget: Budget
     functions: dict[tuple[Call | Aggregate, tuple[SqlType, ...]], EngineFunction] = field(default_factory=dict)
+    num_chars: int = 0
+
+    def counted(self, text: str) -> str:
+        """Count the characters of an expression that is written. Raise SqlValidationError if there are too many."""
+        self.budget.step()
+        self.num_chars += len(text)
+        if self.num_chars > MAX_WRITTEN_CHARS:
+            raise SqlValidationError("query repeats its subqueries too often, use the result of each in fewer places")
+        return text
 
     def query(self, query: Query) -> str:
         return self._set_operation(query) if isinstance(query, SetOperation) else self._block(query)
@@ -204,17 +220,25 @@ class _Expressions:
         self._slots = slots
         self.fences: frozenset[str] = frozenset()
         """Relations of FROM whose rows are computed before any condition is applied."""
+        self._written: dict[int | str, tuple[Expr, str]] = {}
+        """Texts of slots by name, and of other expressions by `id`, with the expression, so that no other gets its
+        id."""
 
     def write(self, expr: Expr) -> str:
         """Return an expression as the engine's SQL."""
         if isinstance(expr, Literal):
             return _literal(expr)
+        if isinstance(expr, Column) and expr.name not in self._slots:
+            return expr.name
+        key: int | str = expr.name if isinstance(expr, Column) else id(expr)
+        if key not in self._written:
+            self._written[key] = expr, self._text(expr)
+        return self._writer.counted(self._written[key][1])
+
+    def _text(self, expr: Column | Call | Aggregate) -> str:
         if isinstance(expr, Column):
-            slot = self._slots.get(expr.name)
-            return expr.name if slot is None else self._slot(slot)
-        if isinstance(expr, Aggregate):
-            return self._aggregate(expr)
-        return self._call(expr)
+            return self._slot(self._slots[expr.name])
+        return self._aggregate(expr) if isinstance(expr, Aggregate) else self._call(expr)
 
     def condition(self, expr: Expr, others: Sequence[Expr] = ()) -> str:
         """Return a condition of WHERE or ON.
@@ -226,11 +250,15 @@ class _Expressions:
         safe = [part for part in (*parts, *others) if not may_fail(part) and not _has_slot(part)]
         joined = [part for part in parts if not only_source(part)]
         risky = [part for part in joined if may_fail(part) and not is_join_of_keys(part) and not _has_slot(part)]
-        texts = [self.write(part) for part in joined if part not in risky]
+        risky_ids = set(map(id, risky))
+        texts = [self.write(part) for part in joined if id(part) not in risky_ids]
         if risky:
             texts.append(self._guarded("and", safe, risky))
-        for source in dict.fromkeys(filter(None, map(only_source, parts))):
-            own = [part for part in parts if only_source(part) == source]
+        owned: dict[str, list[Expr]] = {}
+        for part in parts:
+            if source := only_source(part):
+                owned.setdefault(source, []).append(part)
+        for own in owned.values():
             sure, unsafe = [part for part in own if not may_fail(part)], list(filter(may_fail, own))
             texts += [self._guarded("and", sure, unsafe)] if sure and unsafe else map(self.write, own)
         return " AND ".join(texts)

@@ -103,40 +103,53 @@ def is_join_of_keys(part: Expr) -> bool:
 
 def fenced(block: Block, common: Mapping[str, Query]) -> frozenset[str]:
     """Return the relations of a FROM whose rows must be made before conditions over them are computed that may fail."""
-    queries = {
-        relation.id: relation.query if isinstance(relation, DerivedTable) else common[relation.common]
-        for relation in relations_in(block.source)
-        if isinstance(relation, DerivedTable | Named)
-    }
+    failing = _FailingColumns(common)
+    queries = failing.queries(block)
     sources: set[str] = set()
     if not queries:
         return frozenset()
     for condition in (block.where, block.having, block.qualify, *conditions_in(block.source)):
         for part in conjuncts(condition):
-            columns = [column for column in columns_in(part) if source_id(column) in queries]
-            if may_fail(part) or any(_may_fail_in(queries, column, common) for column in columns):
+            columns = [column for column in dict.fromkeys(columns_in(part)) if source_id(column) in queries]
+            if may_fail(part) or any(failing.has(queries, column) for column in columns):
                 sources.update(map(source_id, columns))
     return frozenset(id_ for id_ in sources if not _keeps_all_rows(queries[id_]) and not is_correlated(queries[id_]))
 
 
-def _may_fail_in(queries: Mapping[str, Query], column: Column, common: Mapping[str, Query]) -> bool:
-    """Return whether a column of a subquery is computed from an expression that may fail."""
-    query = queries[source_id(column)]
-    return _may_fail_at(query, source_position(column), common)
+class _FailingColumns:
+    """Columns of subqueries that are computed from expressions that may fail. Each is looked at once."""
 
+    def __init__(self, common: Mapping[str, Query]) -> None:
+        self._common = common
+        self._verdicts: dict[tuple[int, int], bool] = {}
+        """Verdicts by the `id` of a query and the position of its column."""
 
-def _may_fail_at(query: Query, position: int, common: Mapping[str, Query]) -> bool:
-    if isinstance(query, SetOperation):
-        return any(_may_fail_at(side, position, common) for side in (query.left, query.right))
-    expr = query.outputs[position].expr
-    if may_fail(expr):
-        return True
-    inner = {
-        relation.id: relation.query if isinstance(relation, DerivedTable) else common[relation.common]
-        for relation in relations_in(query.source)
-        if isinstance(relation, DerivedTable | Named)
-    }
-    return any(_may_fail_in(inner, column, common) for column in columns_in(expr) if source_id(column) in inner)
+    def queries(self, block: Block) -> dict[str, Query]:
+        """Return the subqueries of a FROM by their relations."""
+        return {
+            relation.id: relation.query if isinstance(relation, DerivedTable) else self._common[relation.common]
+            for relation in relations_in(block.source)
+            if isinstance(relation, DerivedTable | Named)
+        }
+
+    def has(self, queries: Mapping[str, Query], column: Column) -> bool:
+        """Return whether a column of one of these subqueries is computed from an expression that may fail."""
+        return self._has(queries[source_id(column)], source_position(column))
+
+    def _has(self, query: Query, position: int) -> bool:
+        key = id(query), position
+        if key not in self._verdicts:
+            self._verdicts[key] = self._computed(query, position)
+        return self._verdicts[key]
+
+    def _computed(self, query: Query, position: int) -> bool:
+        if isinstance(query, SetOperation):
+            return self._has(query.left, position) or self._has(query.right, position)
+        expr = query.outputs[position].expr
+        if may_fail(expr):
+            return True
+        inner = self.queries(query)
+        return any(self.has(inner, column) for column in dict.fromkeys(columns_in(expr)) if source_id(column) in inner)
 
 
 def _keeps_all_rows(query: Query) -> bool:

@@ -29,6 +29,8 @@ class Grouping:
         self.outputs: list[Output] = []
         self.types: list[SqlType] = []
         self.slots: dict[Expr, Expr] = {}
+        self._numbers: dict[Expr, int] = {}
+        """Positions of the outputs by their expressions."""
         for key in keys:
             self.slots[key] = self._output(of_table(key), key.type)
 
@@ -49,8 +51,7 @@ class Grouping:
         self.slots[aggregate] = slot
 
     def _output(self, expr: Expr, type_: SqlType) -> Column:
-        exprs = [output.expr for output in self.outputs]
-        number = exprs.index(expr) if expr in exprs else len(exprs)
+        number = self._numbers.setdefault(expr, len(self.outputs))
         if number == len(self.outputs):
             self.outputs.append(Output(f"c{number}", expr))
             self.types.append(type_)

@@ -21,11 +21,13 @@ from merlot.query.stages.conjuncts import (
     reachable_by_condition,
 )
 from merlot.query.stages.direct import DIRECT, direct_query
+from merlot.query.stages.failures import may_fail
 from merlot.query.stages.groupings import Grouping, aggregates_in, is_leaf_aggregate, of_table
 from merlot.query.stages.key_filters import KEY_FILTERS, KeyFilter, key_filters
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
 from merlot.query.stages.rewrites.rules import RULES, RewriteResult, rewritten, skipped_rules
 from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
+from merlot.sql.budget import Budget
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 from merlot.tree.relations import (
@@ -76,9 +78,9 @@ class CutStatement:
     """Filters of leaves by the join keys of other leaves, which have to be asked first."""
 
 
-def cut(statement: Statement) -> CutStatement:
-    """Return the leaves of a statement, and the rest."""
-    rewrites = rewritten(with_null_bits(statement))
+def cut(statement: Statement, budget: Budget | None = None) -> CutStatement:
+    """Return the leaves of a statement, and the rest. Raise the errors of `budget`."""
+    rewrites = rewritten(with_null_bits(statement), budget)
     whole = None if DIRECT.lower() in skipped_rules(statement) else direct_query(rewrites.statement)
     if whole is None:
         return _Cutter(rewrites).cut()
@@ -237,7 +239,8 @@ class _Cutter:
                 continue
             remaining.append(part)
             for scan, weaker in implied(part, scans):
-                self._wanted[scan].parts.append(weaker)
+                if not may_fail(weaker):  # the conditions on other tables may guard it
+                    self._wanted[scan].parts.append(weaker)
         return remaining
 
     def _aggregated(self, block: Block, scan: Scan) -> Block | None:

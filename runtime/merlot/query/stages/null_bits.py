@@ -87,6 +87,8 @@ class _NullBitRewriter:
         self._sources: dict[str, Source] = {}
         self._bits: dict[int, dict[int, _Bit]] = {}
         """Bits by the identity of a query and the position of its column, in the order of their positions."""
+        self._unknown: set[tuple[int, int]] = set()
+        """Identities of queries, and positions of their columns, whose nulls are not known."""
         self._sides: set[int] = set()
         """Identities of queries that are a side of a set operation."""
         self._num_derived = 0
@@ -122,17 +124,25 @@ class _NullBitRewriter:
         bit = self._bits.get(id(query), {}).get(position)
         if bit is not None:
             return bit.is_known
-        if isinstance(query, SetOperation):
-            if query.kind is not SetKind.UNION:
-                return False
-            sides = {side: self._request_query_bit(side, position) for side in (query.left, query.right)}
-            if not any(sides.values()):
-                return False
-            for side in (side for side, is_known in sides.items() if not is_known):
-                self._add_unknown_bit(side, position)
-        elif not self._is_known(query, self._output(query, position)):
+        if (id(query), position) in self._unknown:
+            return False
+        if not self._is_known_of(query, position):
+            self._unknown.add((id(query), position))
             return False
         self._add_bit(query, position, is_known=True)
+        return True
+
+    def _is_known_of(self, query: Query, position: int) -> bool:
+        """Return True if a query knows where a column is null. The sides of a UNION then return bits, both of them."""
+        if not isinstance(query, SetOperation):
+            return self._is_known(query, self._output(query, position))
+        if query.kind is not SetKind.UNION:
+            return False
+        sides = [(side, self._request_query_bit(side, position)) for side in (query.left, query.right)]
+        if not any(is_known for _, is_known in sides):
+            return False
+        for side in (side for side, is_known in sides if not is_known):
+            self._add_unknown_bit(side, position)
         return True
 
     def _add_unknown_bit(self, query: Query, position: int) -> None:

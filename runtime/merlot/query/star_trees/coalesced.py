@@ -151,7 +151,7 @@ class Group:
     trees: tuple[CoalescedTree, ...] | None = None
     is_claimed: bool = False
     """True if a thread coalesces the trees, did so or is about to: other queries use each segment's own trees
-    meanwhile."""
+    meanwhile. False again if that fails."""
     nulls: dict[str, bool] = field(default_factory=dict)
 
     def is_of(self, segments: Sequence[ImmutableSegment], schema: TableSchema) -> bool:
@@ -211,11 +211,17 @@ class TreeCache:
         return group
 
     def _coalesce(self, group: Group, parts: Sequence[SegmentColumns]) -> None:
-        trees = coalesce(parts)
-        with self._lock:
-            group.trees = trees
-            while len(self._groups) > 1 and sum(each.num_bytes for each in self._groups.values()) > MOST_CACHED_BYTES:
-                self._groups.popitem(last=False)
+        trees = None
+        try:
+            trees = coalesce(parts)
+        finally:
+            with self._lock:
+                group.trees, group.is_claimed = trees, trees is not None
+                self._evict()
+
+    def _evict(self) -> None:
+        while len(self._groups) > 1 and sum(each.num_bytes for each in self._groups.values()) > MOST_CACHED_BYTES:
+            self._groups.popitem(last=False)
 
 
 TREES: Final = TreeCache()

@@ -29,6 +29,8 @@ from merlot.values.types import TypeName
 VALUES = "dict.values"
 PACKED = "dict.packed"
 _PREFIX = "dict."
+TEXTS = _PREFIX + BYTES
+"""Buffer with the bytes of a dictionary's texts."""
 
 PACKED_VALUES: Final = 1 << 16
 """Limit for the values of a packed dictionary. A reader keeps their decoded values for as long as it lives, outside the

@@ -24,7 +24,7 @@ from merlot.cluster.consuming.steps import (
     Upload,
 )
 from merlot.cluster.segments.view import TableView
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.partition_deps import PartitionDeps
 from merlot.server.realtime.sealing import Sealing
@@ -87,7 +87,11 @@ class ActionRunner:
         match action:
             case Publish(position=position):
                 publish_position(deps.metastore, deps.table, position)
-                return read_positions(deps.metastore, deps.table)
+                positions = read_positions(deps.metastore, deps.table)
+                if positions.get(position.segment, {}).get(position.instance) != position:
+                    # A cleaner whose view was from before the segment began has deleted it.
+                    raise UnavailableError(f"position was deleted, publish it again segment={position.segment}")
+                return positions
             case Propose(end=end):
                 view = propose_end(deps.metastore, deps.table, end)
                 _LOG.info("segment ends table=%s segment=%s offset=%d", deps.table, end.segment, end.offset)

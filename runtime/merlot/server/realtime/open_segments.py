@@ -121,15 +121,21 @@ class OpenSegments:
         return None if worked.num_docs is None else replace(worked, loaded_at=now)
 
     def release(self) -> None:
-        """Drop rows whose file is loaded, and parts that no broker asks for any more."""
+        """Drop rows whose file is loaded, and parts that no broker asks for any more. A file that was made here and
+        belongs to another server goes with its part."""
         deps, before = self._deps, self.log
         releasing = ReleaseRule(
             is_loaded=deps.is_loaded,
+            is_elsewhere=deps.is_elsewhere,
             reported_as_of=deps.reported_as_of(),
             now=deps.clock.monotonic(),
             grace_s=deps.grace_s,
         )
         self._change(releasing.of(before, self._sequence))
+        dropped = before.parts[: len(before.parts) - len(self.log.parts)]
+        moved = [part.key for part in dropped if part.rows is not None and part.key and not deps.is_to_hold(part.name)]
+        if moved:
+            deps.files.remove(deps.table, moved)
         if any(part.loaded_at is not None and part.reported_at is None for part in self.log.parts):
             deps.on_change()  # the report may be from before
 

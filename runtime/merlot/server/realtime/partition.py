@@ -85,6 +85,7 @@ class PartitionConsumer:
     def stop(self) -> None:
         """Stop reading; what the consumer has can be queried until `join`."""
         self._is_stopping.set()
+        self._listener.stop()
 
     def join(self) -> None:
         """Wait until the thread has ended, and release what it held."""
@@ -175,9 +176,11 @@ class PartitionConsumer:
     def _turn(self) -> None:
         while not self._inbox.empty():
             self._take(self._inbox.get())
-        if self._replica is None and not self._begin():
-            self._rest()
-            return
+        if self._replica is None:
+            self.has_left = self._replica_view.is_let_go
+            if self.has_left or not self._begin():
+                self._rest()
+                return
         self._look()
         self._finish_download()
         self._refresh()

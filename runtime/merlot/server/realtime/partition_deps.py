@@ -64,6 +64,9 @@ class PartitionDeps:
     """Return True if a sealed segment, `name@crc`, is loaded."""
     is_to_hold: Callable[[str], bool]
     """Return True if this server is assigned the segment of this name."""
+    is_elsewhere: Callable[[str], bool]
+    """Return True if a committed segment, `name@crc`, is not assigned to this server, and either another server reports
+    it or its record is gone."""
     on_change: Callable[[], None]
     """Called when the segments that can be queried, or the errors, have changed; from any thread."""
     on_made: Callable[[], None]

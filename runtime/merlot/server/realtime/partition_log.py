@@ -2,7 +2,8 @@
 
 `name@0` asks for everything from a segment's beginning on, so a log keeps parts whose segment is committed for a while:
 brokers that have not heard of the commit still ask for them. A part is read from its rows until its sealed file is
-loaded, and from the file then. Logs are immutable; the partition's thread replaces them, any thread reads them.
+loaded, and from the file then. If another server loads the file in place of this one, the part keeps its rows until it
+is dropped. Logs are immutable; the partition's thread replaces them, any thread reads them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class LogPart:
     key: str = ""
     """Key (`name@crc`) of the segment, once it is committed."""
     loaded_at: float | None = None
-    """Monotonic time at which its file was loaded, or at which the part ended without a file."""
+    """Monotonic time at which its file was loaded, here or elsewhere, or at which the part ended without a file."""
     reported_at: float | None = None
     """Monotonic time at which the server's report showed that."""
 
@@ -130,6 +131,8 @@ class ReleaseRule:
     """Rule by which a log drops its parts. `now` and `reported_as_of` are monotonic."""
 
     is_loaded: Callable[[str], bool]
+    is_elsewhere: Callable[[str], bool]
+    """Return True if a committed segment, `name@crc`, is not this server's to load, and others answer for it."""
     reported_as_of: float
     """Time whose state the server's report shows; brokers ask by the report."""
     now: float
@@ -145,7 +148,9 @@ class ReleaseRule:
         return PartitionLog(tuple(parts))
 
     def _of(self, part: LogPart) -> LogPart:
-        if part.loaded_at is None and part.key and self.is_loaded(part.key):
-            part = replace(part, rows=None, loaded_at=self.now)
+        if part.rows is not None and part.key and self.is_loaded(part.key):
+            part = replace(part, rows=None, loaded_at=self.now, reported_at=None)
+        elif part.loaded_at is None and part.key and self.is_elsewhere(part.key):
+            part = replace(part, loaded_at=self.now)
         is_told = part.loaded_at is not None and part.loaded_at <= self.reported_as_of
         return replace(part, reported_at=self.now) if is_told and part.reported_at is None else part

@@ -21,6 +21,7 @@ from merlot.ingest.bad_rows import BadRows
 from merlot.ingest.stream import Pipeline, StreamRows, head, tail
 from merlot.segment.mutable.consuming import ConsumingSegment
 from merlot.server.realtime.attempts import DecodeAttempts
+from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.streams.protocol import Messages, NotYetError, PartitionReader
 
 MAX_MESSAGES: Final = 20_000
@@ -30,6 +31,8 @@ BEHIND_MESSAGES: Final = 5_000
 """Messages of a poll after which there are likely more: the next poll is read and decoded while these are appended."""
 AHEAD: Final = 2
 """Polls that are decoded ahead at a time."""
+AHEAD_BYTES: Final = 256 << 20
+"""Bytes of messages that the partitions of a server hold ahead, unless it is told otherwise."""
 
 
 class DecodeSlots:
@@ -39,7 +42,9 @@ class DecodeSlots:
     Threads decode in the order in which they asked. Those of a semaphore would not: a partition with a backlog takes
     its slot again before a thread that waits wakes up, and the others wait for as long as the backlog lasts."""
 
-    def __init__(self, num_threads: int) -> None:
+    def __init__(self, num_threads: int, ahead_bytes: int = AHEAD_BYTES) -> None:
+        self.ahead = MemoryBudget(ahead_bytes)
+        """Budget of the messages that partitions have read ahead: with a backlog, most of them wait for a slot."""
         self._num_free = num_threads
         self._waiting: deque[threading.Event] = deque()
         self._lock = threading.Lock()
@@ -175,6 +180,7 @@ class Poller:
             messages, self._held = self._held, None
         elif self._ahead:
             messages, decoding = self._ahead.popleft()
+            self._tell_ahead()
             self._read_ahead()
             return self._made(messages, decoding.result, timeout_s)
         elif self._failure is not None:
@@ -209,8 +215,9 @@ class Poller:
         return head(messages, count)
 
     def _read_ahead(self) -> None:
-        """Read ahead and decode what the stream already has, as long as it is a lot."""
-        while len(self._ahead) < AHEAD and self._failure is None and self._is_behind:
+        """Read ahead and decode what the stream already has, as long as it is a lot, and the server's partitions
+        together have not read too much ahead."""
+        while self._may_read_ahead():
             try:
                 messages = self._reader.poll(MAX_MESSAGES, 0)
             except MerlotError as error:
@@ -220,11 +227,19 @@ class Poller:
             if len(messages):
                 self._decode_ahead(messages)
 
+    def _may_read_ahead(self) -> bool:
+        is_wanted = len(self._ahead) < AHEAD and self._failure is None and self._is_behind
+        return is_wanted and not self._turns.ahead.is_full
+
+    def _tell_ahead(self) -> None:
+        self._turns.ahead.tell(self, sum(messages.values.nbytes for messages, _ in self._ahead), 0)
+
     def _decode_ahead(self, messages: Messages) -> None:
         if self._helpers is None:
             self._helpers = ThreadPoolExecutor(AHEAD, thread_name_prefix="decode")
         self._is_behind = len(messages) >= BEHIND_MESSAGES
         self._ahead.append((messages, self._helpers.submit(self._decode, messages)))
+        self._tell_ahead()
 
     def _decode(self, messages: Messages) -> StreamRows:
         """Decode messages; any thread, each with a pipeline of its own."""
@@ -246,6 +261,7 @@ class Poller:
             if not decoding.cancel():
                 decoding.exception()
         self._ahead.clear()
+        self._tell_ahead()
         self._held = self._failure = None
 
     def _count(self, messages: Messages, rows: StreamRows) -> None:

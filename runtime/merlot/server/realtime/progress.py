@@ -1,11 +1,29 @@
-"""Rows per second of each partition over the last few seconds."""
+"""Rows per second of each partition over the last few seconds, and the gauges of partitions."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Final
 
+from merlot import telemetry
+from merlot.ids import TableName
+
 WINDOW_S: Final = 5.0
+GAUGES: Final = (
+    telemetry.STREAM_LAG,
+    telemetry.STREAM_LAG_SECONDS,
+    telemetry.STREAM_ROWS,
+    telemetry.STREAM_BAD,
+    telemetry.STREAM_MISPLACED,
+    telemetry.UPSERT_KEYS,
+    telemetry.UPSERT_BYTES,
+)
+
+
+def remove_gauges(table: TableName, partition: int) -> None:
+    """Remove the gauges of a partition that this server does not consume any more."""
+    for gauge in GAUGES:
+        gauge.remove(table, str(partition))
 
 
 class Rates:

@@ -38,6 +38,9 @@ class RowListener(Protocol):
         - a part is gone: no broker asks for it as `name@0` any more, or it was read by settings that no longer count.
         """
 
+    def stop(self) -> None:
+        """Give up long steps soon: they raise UnavailableError. Any thread; `close` follows."""
+
     def close(self) -> None:
         """Release everything: the partition is consumed no more."""
 
@@ -57,6 +60,9 @@ class PlainListener:
 
     def on_log_change(self, before: PartitionLog, after: PartitionLog) -> None:
         """Do nothing: nothing depends on the log."""
+
+    def stop(self) -> None:
+        """Do nothing: no step is long."""
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

@@ -40,11 +40,15 @@ Longs = NDArray[np.int64]
 
 
 class SealedRows:
-    """Sealed segments of one partition, for its index. Belongs to the consuming thread, except for `waits_for`."""
+    """Sealed segments of one partition, for its index. Belongs to the consuming thread, except for `waits_for` and
+    `is_stopping`."""
 
     def __init__(self, rows: IndexedRows, give_up: Callable[[], None]) -> None:
         self.waits_for = ""
         """Key of the sealed segment without which the index cannot be built. Any thread may read."""
+        self.is_stopping = False
+        """True if the partition is about to be closed: what is read block by block is given up. Any thread may set
+        it."""
         self._rows = rows
         self._deps = rows.deps
         self._give_up = give_up
@@ -180,6 +184,7 @@ class SealedRows:
         valid = index.cut.segments[number]
         docs = np.concatenate([valid.live.docs(), valid.tombstones.docs()])
         for first in range(0, len(docs), REPLAY_DOCS):
+            self._check_stopping()
             some = docs[first : first + REPLAY_DOCS]
             if index.may_expire:
                 some = some[index.alive(_rows_at(segment, index.rules.expiring, some))]
@@ -195,12 +200,17 @@ class SealedRows:
         index = rows.index
         assert index is not None
         for first in range(start, segment.num_docs, REPLAY_DOCS):
+            self._check_stopping()
             docs = np.arange(first, min(first + REPLAY_DOCS, segment.num_docs))
             rows.tell(record.sequence, _rows_at(segment, index.rules.fields, docs), first)
         rows.tell(record.sequence, pa.table({}), segment.num_docs)
         index.committed()
         while index.tidy():  # otherwise the keys of all segments would be in memory at once
-            pass
+            self._check_stopping()
+
+    def _check_stopping(self) -> None:
+        if self.is_stopping:
+            raise UnavailableError(f"partition is stopped, its index is given up {self._deps.where}")
 
 
 def _merged_before(records: Records, before: int | None) -> set[int]:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -32,6 +32,7 @@ from merlot.cluster.consuming.progress import (
     ProgressRecord,
     StreamProblem,
     UpsertProgress,
+    remove_progress,
     write_progress,
 )
 from merlot.cluster.consuming.transactions import COMPACTED
@@ -40,7 +41,7 @@ from merlot.cluster.instances.reports import ReportReader
 from merlot.cluster.records import Role, StreamSegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.cluster.tasks.compactions import compaction_config, compactions_of, is_reported, report_valid_docs
-from merlot.errors import MerlotError
+from merlot.errors import MerlotError, UnavailableError
 from merlot.ids import InstanceId, TableName, raw_name
 from merlot.ingest.stream import Pipeline
 from merlot.metastore.protocol import Metastore
@@ -54,10 +55,10 @@ from merlot.server.realtime.memory_budget import MemoryBudget
 from merlot.server.realtime.partition import PartitionConsumer
 from merlot.server.realtime.partition_check import misplaced
 from merlot.server.realtime.partition_deps import PartitionDeps, SegmentSettings
-from merlot.server.realtime.partition_log import CONSUMING_SUFFIX
+from merlot.server.realtime.partition_log import CONSUMING_SUFFIX, LogPart
 from merlot.server.realtime.poller import DecodeSlots, PollCounts, Poller
 from merlot.server.realtime.problems import problem_of
-from merlot.server.realtime.progress import Rates
+from merlot.server.realtime.progress import Rates, remove_gauges
 from merlot.server.realtime.read_view import ConsumedPartition, StreamReadView
 from merlot.server.realtime.rewritten import Records, files_to_keep
 from merlot.server.realtime.row_listener import PlainListener, RowListener
@@ -75,12 +76,12 @@ from merlot.upsert.rules import Rules
 
 _LOG = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
 LOOK_S: Final = 1.0
 """Seconds between two checks of the stream and of its consumers."""
 LINGER_S: Final = 1.0
 """Seconds for which a partition that has left the report is still served."""
+ASK_AGAIN_S: Final = 10.0
+"""Seconds after which a stream that did not answer is asked again how far its partitions go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class StreamThreads:
     """Executor that makes and uploads files."""
     writes: Executor
     """Executor that writes to the metastore, which may be slow."""
+    looks: Executor
+    """Executor that asks streams for their state, which may not answer for seconds."""
     snapshots: Executor
     """Executor that writes and uploads checkpoints of upsert tables."""
     turns: DecodeSlots
@@ -115,7 +118,6 @@ class TableStreamDeps:
     table: TableName
     instance: InstanceId
     files: LocalSegmentFiles
-    io: Executor
     clock: Clock
     store_of: Callable[[TableSpec], DeepStore]
     grace_s: float
@@ -152,6 +154,10 @@ class TableStream:
         self._streams = StreamClients(threads.secrets_of, threads.allowed, self._recorded_id)
         self._held_elsewhere: frozenset[str] = frozenset()
         self._rates = Rates()
+        self._next_ask = 0.0
+        """Time before which the stream is not asked, since it did not answer."""
+        self._may_have_progress = True
+        """True unless this server's progress record is known to be gone."""
         self._partition_deps = self._make_partition_deps()
 
     def follow(self, spec: TableSpec, view: TableView) -> None:
@@ -225,7 +231,8 @@ class TableStream:
         while True:
             try:
                 if self._spec is not None and self._spec.ingestion.stream is not None:
-                    await self._in_io(partial(self._look, self._spec, self._spec.ingestion.stream))
+                    look = partial(self._look, self._spec, self._spec.ingestion.stream)
+                    await self._loop.run_in_executor(self._threads.looks, look)
                     await self._hand_over_partitions()
             except MerlotError as error:
                 _LOG.warning("stream not looked at table=%s cause=%s", self._deps.table, error)
@@ -239,9 +246,11 @@ class TableStream:
 
     async def stop(self) -> None:
         """End all threads; nothing is queried any more."""
+        self._may_have_progress = False  # the record stays true
         consumers, self._consumers = list(self._consumers.values()), {}
         for consumer in consumers:
             consumer.stop()
+            remove_gauges(self._deps.table, consumer.partition)
         for consumer in consumers:
             await asyncio.to_thread(consumer.join)
         await asyncio.to_thread(self._streams.close)
@@ -263,27 +272,31 @@ class TableStream:
             if not last or last[0] + CONSUMING_SUFFIX in self._held_elsewhere:
                 consumer.let_go(is_gone=True)
                 self._leaving.pop(number, None)
-        for number, consumer in list(self._consumers.items()):
-            if consumer.has_left:
-                await self._end(number, consumer)
+        left = {number: consumer for number, consumer in self._consumers.items() if consumer.has_left}
+        if left:
+            await self._end(left)
 
-    async def _end(self, number: int, consumer: PartitionConsumer) -> None:
-        """End a consumer that has left the report, after a while: queries that were sent before are still answered."""
-        _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
+    async def _end(self, left: Mapping[int, PartitionConsumer]) -> None:
+        """End consumers that have left the report, after a while: queries that were sent before are still answered."""
         await asyncio.sleep(LINGER_S)
-        if not consumer.has_left:
-            return
-        for held in (self._consumers, self._leaving, self._sources, self._listeners):
-            held.pop(number, None)
-        consumer.stop()
-        await asyncio.to_thread(consumer.join)
-        await asyncio.to_thread(self._snapshot_folder(number).clear)
+        left = {number: consumer for number, consumer in left.items() if consumer.has_left}
+        for number, consumer in left.items():
+            _LOG.info("partition is consumed no more table=%s partition=%d", self._deps.table, number)
+            for held in (self._consumers, self._leaving, self._sources, self._listeners):
+                held.pop(number, None)
+            consumer.stop()
+            remove_gauges(self._deps.table, number)
+        for number, consumer in left.items():
+            await asyncio.to_thread(consumer.join)
+            await asyncio.to_thread(self._snapshot_folder(number).clear)
         if self._spec is not None and self._view is not None:
             self.follow(self._spec, self._view)
 
     def _keys_elsewhere(self, live: Collection[InstanceId]) -> frozenset[str] | None:
         """Return the keys that other servers report; None if that does not matter at the moment."""
-        if not self._leaving and all(consumer.is_ready for consumer in list(self._consumers.values())):
+        consumers = list(self._consumers.values())
+        is_waiting = any(self._is_moved(part) for consumer in consumers for part in consumer.log.parts)
+        if not self._leaving and not is_waiting and all(consumer.is_ready for consumer in consumers):
             return None
         reports = ReportReader(self._deps.metastore, self._deps.table).read()
         others = set(live) - {self._deps.instance}
@@ -341,7 +354,11 @@ class TableStream:
     def _measure(self, declared: StreamIngestion) -> None:
         """Report lag and rates, to metrics and to the metastore."""
         if not self._consumers:
+            if self._may_have_progress:
+                remove_progress(self._deps.metastore, self._deps.table, self._deps.instance)
+            self._may_have_progress = False
             return
+        self._may_have_progress = True
         now_ms = self._deps.clock.now_ms()
         partitions = tuple(
             self._measured(number, consumer, declared, now_ms) for number, consumer in sorted(self._consumers.items())
@@ -399,8 +416,13 @@ class TableStream:
         return self._threads.keys.tell(self._deps.table, sum(upsert.memory_bytes for upsert in upserts.values()))
 
     def _latest_of(self, number: int, declared: StreamIngestion) -> int | None:
+        if self._deps.clock.monotonic() < self._next_ask:
+            return None
         try:
             return self._streams.of(declared).offsets(number).latest
+        except UnavailableError:
+            self._next_ask = self._deps.clock.monotonic() + ASK_AGAIN_S
+            return None
         except MerlotError:
             return None  # the partition's own thread reports why
 
@@ -422,6 +444,7 @@ class TableStream:
             listener_of=self._listener_of,
             is_loaded=deps.is_loaded,
             is_to_hold=self._is_to_hold,
+            is_elsewhere=self._is_elsewhere,
             on_change=deps.on_change,
             on_made=deps.on_made,
             reported_as_of=deps.reported_as_of,
@@ -478,6 +501,17 @@ class TableStream:
     def _is_to_hold(self, segment: str) -> bool:
         return self._view is not None and self._deps.instance in self._view.servers_of(segment)
 
+    def _is_elsewhere(self, key: str) -> bool:
+        name = key.rpartition("@")[0]
+        if self._view is None or self._is_to_hold(name):
+            return False
+        record = self._view.segment(name)
+        return record is None or record.key_text in self._held_elsewhere
+
+    def _is_moved(self, part: LogPart) -> bool:
+        """Return True if the part's segment was given to other servers before its file was loaded here."""
+        return bool(part.key) and part.loaded_at is None and not self._is_to_hold(part.name)
+
     def _store(self) -> DeepStore:
         assert self._spec is not None
         return self._deps.store_of(self._spec)
@@ -516,9 +550,6 @@ class TableStream:
             open_poller=open_poller,
             after_gap=partial(after_gap, current.on_offset_out_of_range),
         )
-
-    async def _in_io(self, work: Callable[[], T]) -> T:
-        return await self._loop.run_in_executor(self._deps.io, work)
 
 
 def _upsert_progress(listener: UpsertListener | None) -> UpsertProgress | None:

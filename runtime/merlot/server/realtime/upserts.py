@@ -87,12 +87,15 @@ class UpsertListener:
     # Calls of the partition's thread; see `RowListener`.
 
     def may_begin(self) -> bool:
-        """Return True once every sealed segment is in the index."""
+        """Return True once every sealed segment is in the index. A paused partition is called again and again: it
+        follows the files of its segments like any other."""
         with self._all_or_nothing():
             is_built = self._sealed.add(None)
-            if is_built:
+            if is_built and (self.is_building or self.view is None or self.view.numbers != self._rows.numbers):
                 self._rows.take_cut()
                 self._show()
+        if is_built:
+            self.settle()
         return is_built
 
     def append(self, part: LogPart, batch: RowBatch, now_ms: int) -> None:
@@ -145,6 +148,10 @@ class UpsertListener:
         except BaseException:
             self._rows.log = before  # readers are still given this log
             raise
+
+    def stop(self) -> None:
+        """Give up the reading of sealed segments."""
+        self._sealed.is_stopping = True
 
     def close(self) -> None:
         """Release everything."""

@@ -162,30 +162,39 @@ def _batch_problems(spec: UpsertSpec) -> Iterator[ManifestProblem]:
 
 
 def _ttl_problems(spec: UpsertSpec, table: TableSpec) -> Iterator[ManifestProblem]:
-    if spec.primary_key_ttl is None:
-        return
     name = spec.comparison_columns[0] if spec.comparison_columns else table.time_column
     field = None if name is None else table.table_schema.field(name)
     if field is None:
         return
-    is_time = field.role is FieldRole.DATE_TIME
+    for path, ttl in ((_TTL, spec.primary_key_ttl), ("spec.deletedKeysTtl", spec.deleted_keys_ttl)):
+        problem = None if ttl is None else _unit_problem(ttl, field)
+        if problem is not None:
+            yield ManifestProblem(path, problem)
+    if spec.primary_key_ttl is not None:
+        yield from _expiry_problems(spec, spec.primary_key_ttl, field, table)
+
+
+def _unit_problem(ttl: str, field: FieldSpec) -> str | None:
+    """Return why a time to live cannot be measured by a comparison column; None if it can."""
+    match field.role is FieldRole.DATE_TIME, ttl.isdecimal():
+        case False, _ if field.type not in NUMBERS:
+            return f'the comparison column "{field.name}" is {field.type}, no number and no time'
+        case False, False:
+            return f'the comparison column "{field.name}" is no time; write a bare number in its units, not {ttl}'
+        case True, True:
+            return f'the comparison column "{field.name}" is a time; write a duration such as 30d or 12h'
+    return None
+
+
+def _expiry_problems(spec: UpsertSpec, ttl: str, field: FieldSpec, table: TableSpec) -> Iterator[ManifestProblem]:
     if spec.mode is UpsertMode.DEDUP and field.type in (TypeName.FLOAT, TypeName.DOUBLE):
-        yield ManifestProblem(_TTL, f'mode DEDUP expires keys by whole numbers and times; "{name}" is {field.type}')
-    if not is_time and field.type not in NUMBERS:
-        yield ManifestProblem(_TTL, f'the comparison column "{name}" is {field.type}, no number and no time')
-    elif not is_time and not spec.primary_key_ttl.isdecimal():
-        text = (
-            f'the comparison column "{name}" is no time; write a bare number in its units, not {spec.primary_key_ttl}'
-        )
+        text = f'mode DEDUP expires keys by whole numbers and times; "{field.name}" is {field.type}'
         yield ManifestProblem(_TTL, text)
-    elif is_time and spec.primary_key_ttl.isdecimal():
-        yield ManifestProblem(_TTL, f'the comparison column "{name}" is a time; write a duration such as 30d or 12h')
-    elif is_time and table.ingestion.stream is not None:
+    is_measured_in_time = field.role is FieldRole.DATE_TIME and not ttl.isdecimal()
+    if is_measured_in_time and table.ingestion.stream is not None:
         flush = table.ingestion.stream.flush
-        if duration_ms(spec.primary_key_ttl) <= flush.age_ms:
-            text = (
-                f"{spec.primary_key_ttl} is not longer than ingestion.stream.flush.age, {flush.age}: keys would expire"
-            )
+        if duration_ms(ttl) <= flush.age_ms:
+            text = f"{ttl} is not longer than ingestion.stream.flush.age, {flush.age}: keys would expire"
             yield ManifestProblem(_TTL, f"{text} before their segment is sealed")
 
 

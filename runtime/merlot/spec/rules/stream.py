@@ -60,8 +60,8 @@ STREAM: Final = (
     Rule(
         "properties",
         _no_property(HOST_PROPERTIES),
-        "a property that names programs, libraries or files of a machine is not for a table to set; keys and"
-        " certificates belong into the Secret, as *.pem",
+        "a property that names programs, libraries or files of a machine, or uses its identity, is not for a table to"
+        " set; keys and certificates belong into the Secret, as *.pem",
     ),
     Rule(
         "properties",

@@ -54,6 +54,7 @@ _OF_TTL: Final = (
         "the TTL is said in one way: primaryKeyTtl, or ttl, or TtlUnit with TtlValue",
     ),
     Rule("primaryKeyTtl", _HAS_TTL >> _ONE_COLUMN, "a TTL needs one comparison column, a number or a time"),
+    Rule("deletedKeysTtl", has(_DELETED_TTL) >> _ONE_COLUMN, "a TTL needs one comparison column, a number or a time"),
     Rule(
         "deletedKeysTtl",
         has(_DELETED_TTL) >> has(_DELETE_COLUMN),
@@ -82,7 +83,7 @@ _OF_SKEW: Final = (
     ),
     Rule(
         "maxFutureSkew",
-        has(_SKEW) >> ~_SKEW.matches("^[0-9]+$"),
+        has(_SKEW) >> ~_SKEW.matches("^([0-9]+|0[a-z])$"),
         "write a duration such as 10m: maxFutureSkew is compared with the times of messages",
     ),
     Rule(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from merlot.functions.conversion import cast_to, common_type
 from merlot.functions.instants import Moment
 from merlot.spec.schema import TableSchema
-from merlot.sql import query_options, syntax
+from merlot.sql import limits, query_options, syntax
 from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold
@@ -217,16 +217,21 @@ class _StatementBinder:
     ) -> tuple[tuple[Output, ...], dict[str, Expr]]:
         outputs: list[Output] = []
         aliases: dict[str, Expr] = {}
+        labels = _UsedLabels()
         for node in nodes:
             if isinstance(node, syntax.Star):
-                used = {output.label for output in outputs}
                 for name, expr in scope.all_columns(node.qualifier):
-                    outputs.append(Output(_unused(name, used), expr))
+                    self.context.budget.step()
+                    outputs.append(Output(labels.unused(name), expr))
+                if len(outputs) > limits.MAX_ITEMS:
+                    raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
                 continue
             expr = binder.bind(node.value if isinstance(node, syntax.Alias) else node)
             if isinstance(node, syntax.Alias):
                 aliases.setdefault(node.name, expr)
-            outputs.append(Output(_label(node, scope, len(outputs)), expr))
+            label = _label(node, scope, len(outputs))
+            labels.used.add(label)
+            outputs.append(Output(label, expr))
         return tuple(outputs), aliases
 
     def _from(self, select: syntax.Select, outer: StageScope | None) -> tuple[Relation | None, StageScope]:
@@ -427,15 +432,23 @@ def _label(node: syntax.Node, scope: StageScope, position: int) -> str:
     return next(names, node.name)
 
 
-def _unused(name: str, used: set[str]) -> str:
-    """Make a name of a star's column unique as Calcite does: `id`, `id0`, `id1`."""
-    unused = name
-    for number in itertools.count():
-        if unused not in used:
-            break
-        unused = f"{name}{number}"
-    used.add(unused)
-    return unused
+class _UsedLabels:
+    """Labels of a SELECT's columns so far."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self._numbers: dict[str, int] = {}
+        """First number that has not been tried, by name."""
+
+    def unused(self, name: str) -> str:
+        """Make a name of a star's column unique as Calcite does: `id`, `id0`, `id1`. Use it up."""
+        unused = name
+        while unused in self.used:
+            number = self._numbers.get(name, 0)
+            self._numbers[name] = number + 1
+            unused = f"{name}{number}"
+        self.used.add(unused)
+        return unused
 
 
 def _order_of_set(order: Sequence[syntax.Ordered], outputs: Sequence[Output]) -> tuple[OrderKey, ...]:

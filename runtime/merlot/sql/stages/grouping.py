@@ -40,6 +40,7 @@ def bind_grouping(
 def _sets_of(node: Node) -> list[Nodes]:
     """Return the sets of an element of GROUP BY; `(a, b)` is a set of two columns."""
     if isinstance(node, Rollup):
+        _check_number(len(node.keys) + 1)
         parts = list(map(_columns, node.keys))
         return [tuple(itertools.chain(*parts[:count])) for count in range(len(parts), -1, -1)]
     if isinstance(node, Cube):
@@ -48,8 +49,10 @@ def _sets_of(node: Node) -> list[Nodes]:
         chosen = itertools.product((True, False), repeat=len(parts))
         return [tuple(itertools.chain(*itertools.compress(parts, flags))) for flags in chosen]
     if isinstance(node, GroupingSets):
-        sets = [nodes for inner in node.sets for nodes in _sets_of(inner)]
-        _check_number(len(sets))
+        sets: list[Nodes] = []
+        for inner in node.sets:
+            sets += _sets_of(inner)
+            _check_number(len(sets))
         return sets
     return [_columns(node)]
 

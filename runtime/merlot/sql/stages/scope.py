@@ -4,11 +4,10 @@ it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from merlot.sql.scope import VIRTUAL_COLUMNS, parts_of_name
+from merlot.sql.scope import VIRTUAL_COLUMNS, hint, parts_of_name
 from merlot.tree.errors import SqlValidationError, UnknownNameError
 from merlot.tree.nodes import Column, Expr
 
@@ -57,10 +56,7 @@ class StageScope:
         column = self._named(name, qualifier)
         if column is None:
             written = f"{qualifier}.{name}" if qualifier else name
-            names = [*self._names(), *self.aliases]
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise UnknownNameError(f"unknown column name={written}{hint}")
+            raise UnknownNameError(f"unknown column name={written}{hint(name, [*self._names(), *self.aliases])}")
         return column
 
     def _named(self, name: str, qualifier: str) -> Expr | None:

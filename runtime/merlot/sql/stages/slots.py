@@ -236,8 +236,7 @@ def _frame(frame: syntax.Frame | None, order_by: Sequence[OrderKey]) -> str:
         raise UnsupportedSqlError(f"{frame.kind} in a window")
     keys = [key.expr.type for key in order_by] if frame.kind == "RANGE" else None
     start, end = _end(frame.start, keys), _end(frame.end, keys)
-    ends = [_ENDS.index(bound.lstrip("0123456789. ")) for bound in (start, end)]
-    if ends[0] > ends[1] or _ENDS[0] == end or _ENDS[-1] == start:
+    if _ENDS.index(frame.start.side) > _ENDS.index(frame.end.side) or _ENDS[0] == end or _ENDS[-1] == start:
         raise SqlValidationError(f"a window cannot go from {start} to {end}")
     return f"{frame.kind} BETWEEN {start} AND {end}{f' EXCLUDE {frame.exclude}' if frame.exclude else ''}"
 

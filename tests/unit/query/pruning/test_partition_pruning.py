@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from merlot.query.pruning.evaluate import evaluate
-from merlot.query.pruning.partitions import value_text
+from merlot.query.pruning.partitions import HashedFunction, value_text
 from merlot.query.pruning.verdicts import NONE, SOME
 from merlot.values.types import TypeName
 
@@ -69,3 +69,17 @@ def test_constants_have_the_texts_that_segments_were_partitioned_by():
     assert value_text(TypeName.BYTES, b"\x0a\xff") == "0aff"
     assert value_text(TypeName.BOOLEAN, True) == "true"
     assert value_text(TypeName.TIMESTAMP, 12) == "12"
+
+
+def test_partitions_of_long_texts_are_not_cached() -> None:
+    texts: list[str] = []
+
+    def function(text: str) -> int:
+        texts.append(text)
+        return len(text)
+
+    hashed = HashedFunction(function)
+    assert [hashed.partition_of("x" * length) for length in (10, 10, 1_000, 1_000)] == [10, 10, 1_000, 1_000]
+    assert len(texts) == 2
+    assert [hashed.partition_of("x" * 1_001) for _ in range(2)] == [1_001, 1_001]
+    assert len(texts) == 4

@@ -92,7 +92,7 @@ def _encoded(key: GroupKey, expr: Expr, every: Chunk) -> _Encoded | None:
 
 
 def _counted(encoded: _Encoded) -> _Encoded:
-    """Charge the codes to the query's memory until it ends."""
+    """Charge the codes to the query's memory until the task ends."""
     account.current().hold("keys of rows", encoded.codes.nbytes)
     return encoded
 

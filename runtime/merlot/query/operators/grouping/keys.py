@@ -88,6 +88,15 @@ def key_of(expr: Expr, columns: Columns, *, null_handling: bool, mapped: Mapping
     return ValueKey(expr)
 
 
+def applies_function(expr: Expr, columns: Columns) -> bool:
+    """Return True if `key_of` would apply a function to each distinct value of a column."""
+    names = columns_of(expr)
+    if isinstance(expr, Column) or len(names) != 1:
+        return False
+    reader = columns.reader(next(iter(names)))
+    return reader.dictionary is not None and _is_mapped(expr, reader)
+
+
 def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handling: bool) -> Mapping[Expr, GroupKey]:
     """Return the keys that apply a function to each of many dict ids, computed by several threads, for several
     tasks."""
@@ -103,12 +112,18 @@ def mapped_keys(exprs: Sequence[Expr], columns: Columns, run: Run, *, null_handl
     return mapped
 
 
+def _is_mapped(expr: Expr, reader: Reader) -> bool:
+    """Return True if an expression over a dictionary column has a single value for each dict id."""
+    has_nulls = reader.nulls is not None and not isinstance(expr, Column)
+    return not (reader.multi_value or expr.type.is_array or has_nulls)
+
+
 def _by_dictionary(expr: Expr, reader: Reader, null_handling: bool, run: Run = _one_by_one) -> GroupKey | None:
     if reader.dictionary is None or (null_handling and reader.nulls is not None):
         return None
     if isinstance(expr, Column) and not has_both_zeros(reader.dictionary):
         return DictionaryKey(reader, SqlType(reader.type))
-    if reader.multi_value or expr.type.is_array or (reader.nulls is not None and not isinstance(expr, Column)):
+    if not _is_mapped(expr, reader):
         return None
     with contextlib.suppress(QueryArithmeticError):
         # The value that raised may belong to no row that the filter keeps.

@@ -20,7 +20,7 @@ from merlot.kernels import group as kernels
 from merlot.query.filter.docset import CHUNK_DOCS
 from merlot.query.operators.grouping.choose import TargetFacts, splits_keys
 from merlot.query.operators.grouping.groups import GroupTask, facts_of, finish, pack
-from merlot.query.operators.grouping.keys import DictionaryKey, WholeKey, key_of
+from merlot.query.operators.grouping.keys import DictionaryKey, WholeKey, applies_function, key_of
 from merlot.query.plan.nodes import LeafWork
 from merlot.query.read.columns import Columns
 from merlot.vectors.groups import Packing
@@ -48,6 +48,9 @@ def split(work: LeafWork, columns: Columns, *, selects_all: bool) -> list[range]
 def _space(work: LeafWork, columns: Columns) -> int | None:
     """Return the number of possible keys; None if a key is neither a dict id nor a whole number."""
     space = 1
+    # The function of a MappedKey is left to the tasks, which would have to apply it again.
+    if any(applies_function(expr, columns) for expr in work.keys):
+        return None
     for expr in work.keys:
         key = key_of(expr, columns, null_handling=work.null_handling)
         if not isinstance(key, WholeKey | DictionaryKey):

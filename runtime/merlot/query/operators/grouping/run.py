@@ -14,6 +14,7 @@ from merlot.query.operators.grouping.choose import Strategy, TaskFacts, choose, 
 from merlot.query.operators.grouping.groups import GroupTask, facts_of
 from merlot.query.operators.grouping.keys import GroupKey, ValueKey, key_of
 from merlot.tree.nodes import Expr
+from merlot.vectors import account
 from merlot.vectors.groups import Packing
 
 _GROUP: Final[Mapping[Strategy, Callable[[GroupTask, Sequence[GroupKey]], list[pa.Array]]]] = {
@@ -47,9 +48,12 @@ def group(task: GroupTask, mapped: Mapping[Expr, GroupKey], num_docs_of_query: i
     )
     strategy = choose(work, facts)
     if strategy is Strategy.BYPASS:
+        spending = account.current()
+        mark = spending.held_bytes
         rows = bypass.rows(task, num_docs_of_query)
         if rows is not None:
             return GroupedDocs(rows, is_grouped=False)
+        spending.release(mark)
         strategy = choose_table(work, facts)
     return GroupedDocs(_GROUP[strategy](task, keys()))
 

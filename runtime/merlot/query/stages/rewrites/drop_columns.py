@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from merlot.query.stages.replacing import Replacing
@@ -40,7 +40,7 @@ def drop_columns(statement: Statement) -> Statement:
 class _Dropping:
     def __init__(self, statement: Statement) -> None:
         self._statement = statement
-        self._read: dict[str, frozenset[int]] = {}
+        self._read: dict[str, set[int]] = {}
         """Positions of the columns that are read, by relation; for a query of WITH, by its own id."""
         self._moved: dict[str, Expr] = {}
         self._names = dict(statement.names)
@@ -49,8 +49,7 @@ class _Dropping:
             self._note(block)
         for relation in (relation for block in blocks for relation in relations_in(block.source)):
             if isinstance(relation, Named):
-                read = self._read.get(relation.common, NOTHING) | self._read.get(relation.id, NOTHING)
-                self._read[relation.common] = read
+                self._read.setdefault(relation.common, set()).update(self._read.get(relation.id, NOTHING))
 
     def _note(self, block: Block) -> None:
         for expr in (*block.exprs, *conditions_in(block.source)):
@@ -58,7 +57,7 @@ class _Dropping:
                 owner = source_id(column)
                 position = position_of(column.name, owner) if owner else None
                 if position is not None:
-                    self._read[owner] = self._read.get(owner, NOTHING) | {position}
+                    self._read.setdefault(owner, set()).add(position)
 
     def statement(self) -> Statement:
         before = self._statement
@@ -75,7 +74,7 @@ class _Dropping:
         narrowed = replace(before, query=query, common=common, names=self._names)
         return map_statement(narrowed, Replacing(self._moved)) if self._moved else narrowed
 
-    def _narrowed(self, query: Query, wanted: frozenset[int] | None) -> Query:
+    def _narrowed(self, query: Query, wanted: Set[int] | None) -> Query:
         """Return the query without columns beyond the wanted ones. None: all columns are wanted."""
         remaining = range(len(query.outputs)) if wanted is None else _remaining(query, wanted)
         if len(remaining) < len(query.outputs):
@@ -124,7 +123,7 @@ class _Dropping:
                 self._names[f"{relation}.c{new}"] = name
 
 
-def _remaining(query: Query, wanted: frozenset[int]) -> Sequence[int]:
+def _remaining(query: Query, wanted: Set[int]) -> Sequence[int]:
     """Return the positions of the columns that stay: the wanted ones, and those that the rows depend on; at least
     one."""
     return sorted(wanted | _needed(query) or {0})

@@ -111,8 +111,9 @@ class _Merging:
         source, risen = placed
         where = all_of([*risen, *conjuncts(self._block.where)])
         slots = {**self._inner.slots, **self._block.slots}
-        replacing = Replacing(self._columns)
         try:
+            keys = map(Replacing(self._columns), self._block.group_by)
+            replacing = Replacing(self._columns, keys)
             merged = map_query(replace(self._block, source=source, where=where, slots=slots), replacing)
         except UnsoundError:
             return None

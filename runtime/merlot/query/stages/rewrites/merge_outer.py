@@ -29,7 +29,7 @@ def _merged(outer: Block) -> Query:
     try:
         if isinstance(source.query, SetOperation):
             return _renamed(outer, source.query, source.id)
-        return _merged_into(outer, source.query, Replacing(columns))
+        return _merged_into(outer, source.query, Replacing(columns, source.query.group_by))
     except UnsoundError:
         return outer
 

@@ -122,7 +122,7 @@ class _Pushing:
             return None
         try:
             columns = {f"{id_}.c{position}": output.expr for position, output in enumerate(query.outputs)}
-            condition = Replacing(columns)(part)
+            condition = Replacing(columns, query.group_by)(part)
         except UnsoundError:
             return None
         if may_fail(condition) or any(True for _ in slot_columns(condition)):

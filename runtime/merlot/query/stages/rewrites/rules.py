@@ -14,6 +14,7 @@ from merlot.query.stages.rewrites.partial_aggregates import partial_aggregates
 from merlot.query.stages.rewrites.push_filters import push_filters
 from merlot.query.stages.rewrites.push_limits import push_limits
 from merlot.query.stages.rewrites.simplify import simplify
+from merlot.sql.budget import Budget
 from merlot.tree.relations import Statement
 
 SKIP_OPTION: Final = "skipPlannerRules"
@@ -54,14 +55,16 @@ RULES: Final = (
 )
 
 
-def rewritten(statement: Statement) -> RewriteResult:
-    """Return the statement after all rules but those that its option skips."""
+def rewritten(statement: Statement, budget: Budget | None = None) -> RewriteResult:
+    """Return the statement after all rules but those that its option skips. Raise the errors of `budget`."""
+    budget = budget or Budget()
     skipped = skipped_rules(statement)
     rules = [rule for rule in RULES if rule.name.lower() not in skipped]
     made, applied = statement, dict[str, None]()
     for _ in range(MAX_ROUNDS):
         before = made
         for rule in rules:
+            budget.look()
             after = rule.apply(made)
             if after is not made:
                 applied[rule.name] = None

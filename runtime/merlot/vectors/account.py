@@ -262,8 +262,9 @@ class Working:
 
 def out_of_memory(error: BaseException | None) -> LimitExceededError | None:
     """Return the error of a query that ran out of memory although it was counted; None for any other error."""
+    is_short = isinstance(error, MemoryError | pa.lib.ArrowCapacityError)
     is_too_long = isinstance(error, pa.ArrowInvalid) and any(text in str(error) for text in _TOO_LONG)
-    if is_too_long or isinstance(error, MemoryError | pa.lib.ArrowCapacityError):
+    if error is not None and (is_short or is_too_long):
         return LimitExceededError(f"query needs more memory than there is cause={first_line(error):.200}")
     return None
 

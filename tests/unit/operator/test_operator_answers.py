@@ -251,7 +251,7 @@ async def test_an_order_that_is_led_elsewhere_goes_nowhere() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         statuses = ClusterStatuses(_config(server))
-        with pytest.raises(UnavailableError, match="controller leads elsewhere .* status=307"):
+        with pytest.raises(UnavailableError, match=r"controller leads elsewhere .* status=307"):
             await statuses.retry_rollup("n", "r")
         await statuses.close()
         server.shutdown()

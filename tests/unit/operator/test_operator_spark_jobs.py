@@ -94,9 +94,7 @@ def test_report_is_copied_from_the_driver() -> None:
 @pytest.mark.parametrize("message", ["[" * 4_000, json.dumps({"rowsIn": 10**100, "rowsOut": -1, "bytes": True})])
 def test_a_report_that_no_driver_writes_leaves_counts_out(message: str) -> None:
     [run] = plan(batch()).runs
-    [seen] = plan(
-        batch(), runs=(run,), jobs={run["job"]: ended("Complete")}, pods=(driver(run["job"], message),)
-    ).runs
+    [seen] = plan(batch(), runs=(run,), jobs={run["job"]: ended("Complete")}, pods=(driver(run["job"], message),)).runs
     assert seen["state"] == "Succeeded"
     assert seen.keys().isdisjoint({"rowsIn", "rowsOut", "bytes"})
 

@@ -336,9 +336,11 @@ def test_trees_whose_joining_failed_are_joined_later(tmp_path: Path, monkeypatch
     hurried = replace(table, context=replace(table.context, coalesce_later=later.append))
     sql = "SELECT city, SUM(sold) FROM t GROUP BY city"
     assert [told(hurried, sql) for _ in range(2)] == [[(3, 21, False)]] * 2
-    with monkeypatch.context() as failing, pytest.raises(MemoryError):
+    joining = later.pop()
+    with monkeypatch.context() as failing:
         failing.setattr(coalesced_trees, "coalesce", fail)
-        later.pop()()
+        with pytest.raises(MemoryError):
+            joining()
     assert told(hurried, sql) == [(3, 21, False)]
     later.pop()()
     assert told(hurried, sql) == [(3, 7, True)]

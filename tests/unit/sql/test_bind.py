@@ -299,7 +299,7 @@ def test_select_without_from_is_constants() -> None:
 
 
 def test_the_nearest_name_is_suggested_for_an_unknown_one_of_usual_length() -> None:
-    with pytest.raises(UnknownColumnError, match="name=delai.*; did you mean delay\\?$"):
+    with pytest.raises(UnknownColumnError, match=r"name=delai.*; did you mean delay\?$"):
         bound("SELECT delai FROM flights")
     long = "a" * 100
     with pytest.raises(UnknownColumnError) as caught:

@@ -91,9 +91,10 @@ def test_unfinished_messages_are_bounded_together_and_finished_ones_are_not() ->
 
 def test_empty_parts_of_a_message_are_bounded_too() -> None:
     reader = MessageReader(UnfinishedBytes(), max_bytes=10_000)
+    for _ in range(20):
+        reader.part(1, b"")
     with pytest.raises(CorruptionError, match="limit=10000"):
-        for _ in range(1_000):
-            reader.part(1, b"")
+        any(reader.part(1, b"") for _ in range(1_000))
 
 
 def test_a_greeting_comes_back_and_later_members_are_ignored() -> None:

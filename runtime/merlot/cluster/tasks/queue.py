@@ -217,7 +217,7 @@ class Backoff:
 
     def pause_ms(self, attempts: int) -> int:
         """Return the pause after this number of attempts."""
-        return min(self.longest_ms, self.first_ms * 2 ** min(attempts - 1, _MOST_DOUBLINGS))
+        return min(self.longest_ms, self.first_ms << min(max(attempts - 1, 0), _MOST_DOUBLINGS))
 
 
 _BACKOFF: Final = Backoff()

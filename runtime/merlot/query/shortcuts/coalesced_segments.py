@@ -131,7 +131,8 @@ class CoalescedColumn:
     def nbytes(self) -> int:
         """Memory of the column's arrays."""
         parts = (self.ids_or_values, self.nulls, self.runs, self.value_offsets, self.decimals, *self.signatures)
-        return sum(part.nbytes for part in parts if part is not None) + self._dictionary_bytes
+        num_bytes: int = sum(part.nbytes for part in parts if part is not None)
+        return num_bytes + self._dictionary_bytes
 
     @property
     def _dictionary_bytes(self) -> int:

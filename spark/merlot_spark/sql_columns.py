@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type
 
@@ -24,6 +25,7 @@ from merlot.values.types import TypeName
 from merlot_spark.expressions import Expressions
 
 WAITING = "__merlot_waiting"
+_LAST_MILLIS = (2**63 - 1) // 1_000
 _WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -69,8 +71,7 @@ class SqlColumns:
         values = arrays.plain(rows.column(name))
         if name in self.typed:
             cast = casts.cast(values, self.typed[name]).values
-            # Instants are whole milliseconds; Arrow would take them for the unit of `kind`.
-            return (cast.cast(pa.timestamp("ms")) if pa.types.is_timestamp(kind) else cast).cast(kind)
+            return _microseconds(cast).cast(kind) if pa.types.is_timestamp(kind) else cast.cast(kind)
         if values.type == kind:
             return values
         if pa.types.is_string(kind):
@@ -135,6 +136,11 @@ def _of_text(field: FieldSpec) -> tuple[pa.DataType, bool]:
     if field.type in (TypeName.STRING, TypeName.JSON, TypeName.BIG_DECIMAL, TypeName.BYTES):
         return pa.string(), False
     return casts.CAST_TYPES[field.type], True
+
+
+def _microseconds(millis: pa.Array) -> pa.Array:
+    """Return instants in microseconds; those that 64 bits cannot hold become the first or the last that they can."""
+    return pc.multiply(pc.max_element_wise(pc.min_element_wise(millis, _LAST_MILLIS), -_LAST_MILLIS), 1_000)
 
 
 def _common(kinds: Sequence[pa.DataType]) -> pa.DataType:

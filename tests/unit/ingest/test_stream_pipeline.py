@@ -216,6 +216,22 @@ def test_arrow_message_is_many_rows_of_one_offset() -> None:
     assert found.bad.by_reason == {"several columns may be meant": 1, "the message is no record": 3}
 
 
+def test_rows_of_a_message_have_its_metadata_though_the_poll_has_as_many_rows_as_messages() -> None:
+    fields = [{"name": "city", "type": "STRING"}, {"name": "place", "type": "LONG"}, FIELDS[-1]]
+    made = pipeline(fields, decoder={"type": "ARROW"}, metadata={"place": "offset", "at": "timestamp"})
+    sent = messages(
+        arrow(pa.table({"city": pa.array([], pa.string())})),
+        arrow(pa.table({"city": ["a", "b", "c"]})),
+        arrow(pa.table({"city": ["d"]})),
+        b"?",
+        timestamps_ms=np.array([1, 2, 3, 4], dtype=np.int64),
+    )
+    rows = made.rows(sent).rows
+    assert rows.column("city").to_pylist() == ["a", "b", "c", "d"]
+    assert rows.column("place").to_pylist() == [101, 101, 101, 102]
+    assert rows.column("at").cast(pa.int64()).to_pylist() == [2, 2, 2, 3]
+
+
 def categories(prefix: str) -> pa.DictionaryArray:
     ids = np.arange(100, dtype=np.int8)
     return pa.DictionaryArray.from_arrays(ids, pa.array([f"{prefix}{number}" for number in range(100)]))

@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from merlot.broker import metrics
 from merlot.broker.directory import Directory
@@ -43,10 +43,12 @@ from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
+from merlot.sql.budget import Budget
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
 from merlot.vectors import account
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 INLINE_CONSTANTS = 100
@@ -155,6 +157,11 @@ class Queries:
     def running(self) -> Mapping[str, str]:
         """Texts of the queries under way, by request id."""
         return {request_id: running.sql for request_id, running in self._running.items()}
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
+        return await self._planner.run(sql, work)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Make a running query answer that it was cancelled. Return False if no query has the id."""

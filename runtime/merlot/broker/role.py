@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from merlot import __version__
 from merlot.broker.directory import Directory
@@ -29,7 +29,9 @@ from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.sql.budget import Budget
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -192,6 +194,11 @@ class BrokerRole:
     def query_log(self, table: str) -> Mapping[str, object]:
         """Return the log of the queries that named the table lately; `table` is its raw name."""
         return self._queries.log.report(table)
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
+        return await self._queries.plan_with(sql, work)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; return False if no query has the id."""

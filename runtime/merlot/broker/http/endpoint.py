@@ -6,9 +6,8 @@ this app is started with `handler_cancellation=True`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Protocol, TypeVar
 
@@ -34,7 +33,7 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.table_types import table_type_of, typed_name, typed_names
-from merlot.errors import InvalidInputError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
@@ -42,6 +41,7 @@ from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import TableName, raw_name
 from merlot.pinot import schema_json
+from merlot.sql.budget import Budget
 from merlot.sql.normal_form import normal_form
 from merlot.sql.parse import parse, parse_statement
 
@@ -69,6 +69,11 @@ class BrokerInterface(Answers, Protocol):
 
     def query_log(self, table: str) -> Mapping[str, object]:
         """Return the log of the queries that named the table lately; `table` is its raw name."""
+        ...
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
         ...
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
@@ -161,12 +166,19 @@ class _Paths:
             await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
         )
 
+    async def _run(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text as its planning is run: in a thread, until a deadline, while the client waits."""
+        try:
+            return await self._broker.plan_with(sql, work)
+        except UnavailableError as error:
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+
     @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED)
     async def validate_syntax(self, request: web.Request) -> web.Response:
         """Check whether a text is a query by its grammar alone: tables and columns are not looked up."""
         sql = await _sql_of(request)
         try:
-            await asyncio.to_thread(parse_statement, sql)
+            await self._run(sql, lambda budget: parse_statement(sql, budget))
         except InvalidInputError as error:
             problem = QueryException.of(error)
             return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
@@ -176,11 +188,15 @@ class _Paths:
     async def query_fingerprint(self, request: web.Request) -> web.Response:
         """A query without its constants, and a hash of that: one for all that ask the same of different values."""
         sql = await _sql_of(request)
+
+        def fingerprint_of(budget: Budget) -> str:
+            parse_statement(sql, budget)
+            return normal_form(sql)
+
         try:
-            await asyncio.to_thread(parse_statement, sql)
+            fingerprint = await self._run(sql, fingerprint_of)
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=QueryException.of(error).message) from error
-        fingerprint = normal_form(sql)
         return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
     @describe(query("client", "The id is the client's own.", FLAG), answer=TEXT, media_type=PLAIN)
@@ -220,8 +236,9 @@ class _Paths:
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
         """`{server: [segments]}` of the table of `?query=`, whose name says the half: as Pinot's Spark connector reads
         it. A name without a type is of both halves."""
+        sql = request.query.get("query", "")
         try:
-            name = (await asyncio.to_thread(parse, request.query.get("query", ""))).table
+            name = (await self._run(sql, lambda budget: parse(sql, budget))).table
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
         if name is None:

@@ -1,6 +1,7 @@
 """A broker over HTTP: Pinot's paths, headers and codes, and never a traceback."""
 
 import asyncio
+import functools
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tests.described_answers import DescribedAnswers
 
 from merlot.broker.http.answers import ANSWER
 from merlot.broker.http.listener import GRACE_S
-from merlot.broker.planning import options as planning_options
+from merlot.broker.planning.planner import Planner
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster.instances import liveness, reports
 from merlot.cluster.manifests import tables
@@ -454,7 +455,7 @@ async def test_texts_that_differ_in_constants_have_one_fingerprint(client: Clien
 async def test_a_text_that_is_only_checked_has_a_deadline_as_a_query_has(
     client: Client, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(planning_options, "DEFAULT_TIMEOUT_MS", 1)
+    monkeypatch.setattr(Planner, "run", functools.partialmethod(Planner.run, timeout_s=0.001))
     sql = f"SELECT {', '.join('a + 1' for _ in range(10_000))} FROM t"
     url = f"{client.url}{path}"
     is_get = "routing" in path

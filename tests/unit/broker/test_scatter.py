@@ -101,7 +101,7 @@ async def test_all_servers_answer() -> None:
 
 
 async def test_answers_that_are_too_large_together_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(account, "TOTAL", account.Total(4 << 20))
+    monkeypatch.setattr(account.TOTAL, "_bounds", (4 << 20, 1 << 40))
     hung_up = asyncio.Event()
 
     async def is_large(request: ServerRequest) -> ServerResponse:

@@ -44,7 +44,6 @@ def answer(question: Future[Any], identity: object) -> None:
 def brokers(monkeypatch: pytest.MonkeyPatch) -> FakeBrokers:
     brokers = FakeBrokers()
     monkeypatch.setattr(kafka, "AdminClient", brokers)
-    monkeypatch.setattr(kafka, "QUIET_ASK_S", 0.05)
     return brokers
 
 

@@ -148,9 +148,10 @@ class Planner:
             self._remember((sql, options), planned)
         return planned
 
-    async def run(self, sql: str, work: Callable[[Budget], T]) -> T:
+    async def run(
+        self, sql: str, work: Callable[[Budget], T], *, timeout_s: float = query_options.DEFAULT_TIMEOUT_MS / 1000
+    ) -> T:
         """Run other work on a text among the texts that are planned, with a query's deadline. Raise as `plan`."""
-        timeout_s = query_options.DEFAULT_TIMEOUT_MS / 1000
         budget = Budget(self._clock.monotonic() + timeout_s, self._clock)
         return await self._threads.run(len(sql), timeout_s, budget, lambda: work(budget))
 

@@ -176,8 +176,9 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
 
 
 def _restarted_at(members: Sequence[Object]) -> str:
-    """Return a text that changes when a member's annotation does. Of several instants in UTC it is the
-    last, so that nothing restarts when a Table goes. Other texts have no order."""
+    """Return a text that changes when the annotation of any member changes.
+
+    Several instants in UTC give the last one, so that nothing restarts when a Table goes. Other texts have no order."""
     texts = {name_of(table): annotations_of(table).get(RESTARTED_AT, "") for table in members}
     different = {text for text in texts.values() if text}
     if len(different) < 2 or all(map(_INSTANT.fullmatch, different)):

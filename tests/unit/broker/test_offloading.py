@@ -1,4 +1,4 @@
-"""What the broker's event loop reduces itself, and how a thread stops that reduces for a query nobody waits for."""
+"""The broker reduces small answers on its event loop and others in threads, which stop if nobody waits any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of the stream of a table, as partitions come and go."""
+"""A server reports the state of a table's stream while partitions come and go."""
 
 import asyncio
 import importlib

@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew is found out, even while an older question about it is not answered yet."""
+"""A reader notices that its topic was deleted and created again, even while an older question is unanswered."""
 
 from __future__ import annotations
 

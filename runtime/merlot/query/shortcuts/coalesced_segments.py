@@ -223,7 +223,7 @@ class BatchCache:
             self._hits += num_batches
 
     def has_room(self, num_bytes: int) -> bool:
-        """Return whether so many bytes are within the bound, once all else is evicted."""
+        """Return True if a batch of this size fits into the cache once all other batches are evicted."""
         return num_bytes <= self._capacity
 
     def trim(self) -> None:

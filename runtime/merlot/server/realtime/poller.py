@@ -32,7 +32,7 @@ BEHIND_MESSAGES: Final = 5_000
 AHEAD: Final = 2
 """Polls that are decoded ahead at a time."""
 AHEAD_BYTES: Final = 256 << 20
-"""Bytes of messages that the partitions of a server hold ahead, unless it is told otherwise."""
+"""Default bound of the messages, in bytes, that all partitions of a server together have read ahead."""
 
 
 class DecodeSlots:

@@ -27,7 +27,16 @@ _TABLES: Final[dict[str, Columns]] = {
 _ROWS: Final = {"big": 60, "tiny": 12}
 _WORDS: Final = ("x", "y", "zz", "")
 _COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=")
-_JOINS: Final = ("JOIN", "JOIN", "LEFT JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
+_JOINS: Final = (
+    "JOIN",
+    "JOIN",
+    "LEFT JOIN",
+    "LEFT JOIN",
+    "RIGHT JOIN",
+    "FULL JOIN",
+    "LEFT SEMI JOIN",
+    "LEFT ANTI JOIN",
+)
 _SETS: Final = ("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
 _FRAMES: Final = ("", " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW", " ROWS UNBOUNDED PRECEDING")
 
@@ -128,6 +137,8 @@ class PlanGenerator:
             self._united,
         )
         query = self._random.choice(makers)(depth, kinds)
+        if self._chance(5):
+            return _Query(f"{query.text} ORDER BY 1", query.kinds)
         return self._limited(query) if self._chance(25) else query
 
     def _limited(self, query: _Query) -> _Query:
@@ -166,9 +177,8 @@ class PlanGenerator:
         keys = [value for value, key in zip(values, is_key, strict=True) if key]
         having = f" HAVING {self._aggregate(scope, 'N')} > {self._random.randrange(3)}" if self._chance(25) else ""
         end = (f" GROUP BY {self._grouping(list(dict.fromkeys(keys)))}" if keys else "") + having
-        if not keys and not all(is_key) and having and not any(is_key):
-            end = having
-        return self._made("", values, wanted, source, scope, depth, end)
+        distinct = "DISTINCT " if self._chance(15) else ""
+        return self._made(distinct, values, wanted, source, scope, depth, end)
 
     def _grouping(self, keys: list[str]) -> str:
         listed = ", ".join(keys)
@@ -182,7 +192,9 @@ class PlanGenerator:
         source, scope = self._relation(depth)
         wanted = list(kinds or [self._random.choice("NNS") for _ in range(self._random.randint(1, 3))])
         order = ", ".join(f"{name}{self._random.choice((' DESC', ''))}" for name in scope)
-        values = [self._window(scope, kind, order) if self._chance(60) else self._column(scope, kind) for kind in wanted]
+        values = [
+            self._window(scope, kind, order) if self._chance(60) else self._column(scope, kind) for kind in wanted
+        ]
         end = f" QUALIFY {self._window(scope, 'N', order)} > {self._random.randrange(4)}" if self._chance(30) else ""
         return self._made("", values, wanted, source, scope, depth, end)
 
@@ -204,17 +216,17 @@ class PlanGenerator:
             )
         )
 
-    def _united(self, depth: int, kinds: Sequence[str] | None) -> _Query:
+    def _united(self, depth: int, kinds: Sequence[str] | None, word: str = "") -> _Query:
         wanted = kinds or [self._random.choice("NNS") for _ in range(self._random.randint(1, 3))]
         below = max(0, depth - 1)
         left, right = self._query(below, wanted), self._query(below, wanted)
-        return _Query(f"({left.text}) {self._random.choice(_SETS)} ({right.text})", tuple(wanted))
+        return _Query(f"({left.text}) {word or self._random.choice(_SETS)} ({right.text})", tuple(wanted))
 
     # FROM
 
     def _source(self, depth: int) -> tuple[str, Columns]:
         text, scope = self._relation(depth)
-        while self._chance(35) and text.count(" JOIN ") < 2:  # noqa: PLR2004
+        while self._chance(35) and text.count(" JOIN ") < 2:
             kind = self._random.choice(_JOINS)
             right, columns = self._relation(depth - 1)
             both = {**scope, **columns}
@@ -235,7 +247,7 @@ class PlanGenerator:
     def _relation(self, depth: int) -> tuple[str, Columns]:
         name = self._name("r")
         if depth > 0 and self._chance(60):
-            query = self._query(depth - 1)
+            query = self._united(depth, None, "UNION ALL") if self._chance(20) else self._query(depth - 1)
             return f"({query.text}) AS {name}", self._qualified(name, query.columns)
         tables = {**_TABLES, **self._common}
         table = self._random.choice(list(tables))
@@ -299,13 +311,15 @@ class PlanGenerator:
             return f"{column} IS {self._random.choice(('', 'NOT '))}NULL"
         if choice == 1:
             return f"{column} {self._random.choice(('IN', 'NOT IN'))} ({self._constant(kind)}, {self._constant(kind)})"
-        if choice == 2:  # noqa: PLR2004
+        if choice == 2:
             return f"({compared} OR {self._condition(scope, 0)})"
-        if choice == 3:  # noqa: PLR2004
+        if choice == 3:
             return f"NOT ({compared} AND {self._condition(scope, 0)})"
-        if choice == 4:  # noqa: PLR2004
+        if choice == 4:
             return f"{column} = {self._column(scope, kind)}"
-        if choice in (5, 6, 7) and depth > 0:
+        if choice == 5:
+            return self._random.choice(("1 = 1", "1 = 1", "1 = 0"))
+        if choice in (6, 7, 8) and depth > 0:
             return self._tested(scope, kind, column, depth)
         return compared
 

@@ -42,7 +42,7 @@ def unescaped(node: Node) -> Node:
 
 def _converted(call: Call, args: Sequence[Node]) -> Node:
     """Read `CONVERT(a, SQL_BIGINT)` as CAST."""
-    target = args[1] if len(args) == 2 else None  # noqa: PLR2004
+    target = args[1] if len(args) == 2 else None
     if not isinstance(target, Column):
         raise SqlValidationError("CONVERT takes a value and a type, as in {fn CONVERT(a, SQL_BIGINT)}")
     written = target.name.upper().removeprefix(_TYPE_PREFIX)
@@ -59,7 +59,7 @@ def _shifted(call: Call, args: Sequence[Node]) -> Node:
 
 def _located(call: Call, args: Sequence[Node]) -> Node:
     """Read `LOCATE(a, b)` as the place of a in b, which counts from 1."""
-    if len(args) != 2:  # noqa: PLR2004
+    if len(args) != 2:
         raise SqlValidationError(f"LOCATE takes 2 arguments, got {len(args)}")
     return Paren(Operation("plus", Call("STRPOS", [args[1], args[0]], token=call.token), Number("1")))
 
@@ -82,4 +82,3 @@ _SPECIAL: Final[dict[str, Callable[[Call, Sequence[Node]], Node]]] = {
     "DAYOFWEEK": _day_of_week,
     "NOW": _now,
 }
-

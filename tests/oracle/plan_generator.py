@@ -167,7 +167,7 @@ class PlanGenerator:
         return [(self._value(scope, kind, depth), kind) for kind in wanted]
 
     def _grouped(self, depth: int, kinds: Sequence[str] | None) -> _Query:
-        source, scope = self._source(depth)
+        source, scope = self._source(depth) if self._chance(70) else self._relation(depth)
         wanted = list(kinds or [self._random.choice("NNS") for _ in range(self._random.randint(1, 3))])
         is_key = [self._chance(60) for _ in wanted]
         values = [
@@ -299,6 +299,8 @@ class PlanGenerator:
 
     def _where(self, scope: Columns, depth: int) -> str:
         parts = [self._condition(scope, depth) for _ in range(self._random.choice((0, 0, 1, 1, 2)))]
+        if self._chance(5):
+            parts.append(self._random.choice(("1 = 1", "1 = 1", "1 = 0")))
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def _condition(self, scope: Columns, depth: int) -> str:
@@ -317,9 +319,7 @@ class PlanGenerator:
             return f"NOT ({compared} AND {self._condition(scope, 0)})"
         if choice == 4:
             return f"{column} = {self._column(scope, kind)}"
-        if choice == 5:
-            return self._random.choice(("1 = 1", "1 = 1", "1 = 0"))
-        if choice in (6, 7, 8) and depth > 0:
+        if choice in (5, 6, 7) and depth > 0:
             return self._tested(scope, kind, column, depth)
         return compared
 

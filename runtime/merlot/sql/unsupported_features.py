@@ -67,6 +67,7 @@ CONSTRUCTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
     (("JSON_QUERY", "("), "JSON_QUERY: write JSON_EXTRACT_SCALAR"),
     (("JSON_OBJECT", "("), "JSON_OBJECT"),
     (("NEXT", "VALUE", "FOR"), "NEXT VALUE FOR"),
+    (("TIMESTAMP", "WITH"), "TIMESTAMP WITH TIME ZONE '…': write TIMESTAMP '…'"),
     (("AT", "LOCAL"), "AT LOCAL: write TODATETIME"),
     (("ALLOW", "PARTIAL"), "ALLOW PARTIAL"),
     (("CONNECT", "BY"), "CONNECT BY"),

@@ -1,5 +1,5 @@
-"""Read escapes of ODBC and JDBC, `{fn UCASE(a)}` or `{ts '2020-01-31 00:00:00'}`, as what they stand for. Drivers of
-other databases translate them; tools that only know the standard send them as they are. Pure and safe on any thread.
+"""Translate escapes of ODBC and JDBC, such as `{fn UCASE(a)}`, to expressions. Drivers of other databases do this;
+tools that know only the standard send escapes to any database. Pure and safe on any thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _NAMES: Final = {
     "CEILING": "CEIL",
 }
 """Functions that have the same arguments under another name here. ROUND of ODBC has digits, that of Pinot a bucket."""
-_DAYS: Final = "7"
 
 
 def unescaped(node: Node) -> Node:
@@ -67,7 +66,7 @@ def _located(call: Call, args: Sequence[Node]) -> Node:
 def _day_of_week(call: Call, args: Sequence[Node]) -> Node:
     """Count days of the week from Sunday, 1, as ODBC does; DAYOFWEEK counts from Monday."""
     number = Call(call.name, args, token=call.token)
-    return Paren(Operation("plus", Operation("mod", number, Number(_DAYS)), Number("1")))
+    return Paren(Operation("plus", Operation("mod", number, Number("7")), Number("1")))
 
 
 def _now(call: Call, args: Sequence[Node]) -> Node:

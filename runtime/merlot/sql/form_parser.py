@@ -351,12 +351,13 @@ class FormParser(ExpressionParser):
         """Read the rest of `{fn UCASE(a)}`, `{ts '2020-01-31 00:00:00'}` or `{d '2020-01-31'}`."""
         word = self._words[self._at]
         if word != FUNCTION and word not in TIMES:
-            self._at -= 1
             raise self._error("expected fn, ts or d after {")
         self._at += 1
         self._deeper()
-        if word == FUNCTION:
-            node = unescaped(self._value())
+        if word == FUNCTION and self._next() == "(":
+            node = unescaped(self._primary(self._words[self._at]))
+        elif word == FUNCTION:
+            raise self._error("expected a function")
         elif self._tokens[self._at][:1] == "'":
             node = self._typed_text(TIMES[word])
         else:

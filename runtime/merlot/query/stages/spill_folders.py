@@ -26,13 +26,11 @@ class SpillFolder:
         """Create a folder within `parent`, the folder for temporary files by default. Raise OSError."""
         while True:
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
-            lock = _locked(self.path, wait=True)
+            self._lock = _locked(self.path, wait=True)
             # Another process may have taken the folder for abandoned before it was locked.
-            if lock is not None and self.path.is_dir():
-                self._lock = lock
+            if self.path.is_dir():
                 return
-            if lock is not None:
-                os.close(lock)
+            self._unlock()
 
     @property
     def is_unused(self) -> bool:
@@ -45,7 +43,11 @@ class SpillFolder:
     def delete(self) -> None:
         """Delete the folder with its files."""
         shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
 
 
 def clear_abandoned(parent: Path | None = None) -> int:
@@ -66,7 +68,8 @@ def clear_abandoned(parent: Path | None = None) -> int:
 
 
 def _locked(path: Path, *, wait: bool) -> int | None:
-    """Return the descriptor that holds the folder's lock; None if another process holds it or there is no folder."""
+    """Return the descriptor that holds the folder's lock; None if another process holds it, there is no folder, or the
+    file system has no locks."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:

@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from merlot.query.stages.spill_folders import SpillFolder
 
-MOST_IDLE: Final = 2
+MOST_IDLE: Final = 4
+"""Idle instances that are kept: two for small queries, which take one thread, and two for others."""
 
 
 class EngineFailedError(Exception):

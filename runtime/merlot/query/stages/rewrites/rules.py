@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from merlot.query.stages.rewrites.distinct_below_joins import distinct_below_joins
 from merlot.query.stages.rewrites.drop_columns import drop_columns
 from merlot.query.stages.rewrites.group_below_joins import group_below_joins
 from merlot.query.stages.rewrites.inline_with import inline_with
@@ -59,6 +60,7 @@ RULES: Final = (
     RewriteRule("PushLimits", _whatever_sizes(push_limits)),
     RewriteRule("PartialAggregates", _whatever_sizes(partial_aggregates)),
     RewriteRule("GroupBelowJoins", group_below_joins),
+    RewriteRule("DistinctBelowJoins", distinct_below_joins),
 )
 
 

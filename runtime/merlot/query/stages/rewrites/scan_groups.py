@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from merlot.query.plan.expressions import has_aggregate
 from merlot.query.plan.text import text_of
 from merlot.query.stages.conjuncts import all_of, conjuncts, implied, only_source, reachable, reachable_by_condition
 from merlot.query.stages.failures import may_fail
@@ -38,7 +39,7 @@ from merlot.values.types import TypeName
 _KEYS: Final = frozenset({TypeName.INT, TypeName.LONG, TypeName.TIMESTAMP, TypeName.STRING, TypeName.BOOLEAN})
 """Types whose equal values are the same in every respect, unlike zeros of both signs."""
 _NEAREST: Final = frozenset({JoinKind.ASOF, JoinKind.LEFT_ASOF})
-_TESTED: Final = frozenset({JoinKind.SEMI, JoinKind.ANTI})
+TESTED: Final = frozenset({JoinKind.SEMI, JoinKind.ANTI})
 """Joins that only test whether the right side has a matching row."""
 _LEFT_IS_NULLABLE: Final = frozenset({JoinKind.RIGHT, JoinKind.FULL})
 _RIGHT_IS_NULLABLE: Final = frozenset({JoinKind.LEFT, JoinKind.FULL})
@@ -55,7 +56,7 @@ def scans_of(relation: Relation | None, *, is_counted: bool, is_nullable: bool =
         return {}
     kind = relation.kind
     left = scans_of(relation.left, is_counted=is_counted, is_nullable=is_nullable or kind in _LEFT_IS_NULLABLE)
-    if kind in _NEAREST or (is_counted and kind in _TESTED):
+    if kind in _NEAREST or (is_counted and kind in TESTED):
         return left
     is_nullable = is_nullable or kind in _RIGHT_IS_NULLABLE
     return {**left, **scans_of(relation.right, is_counted=is_counted, is_nullable=is_nullable)}
@@ -108,7 +109,7 @@ class ScanGroups:
         """Return the key that replaces an expression, or NULL test; None if its parts have to be looked at."""
         if isinstance(expr, Column):
             return self._key(expr) if self.owns(expr) else None
-        if not isinstance(expr, Call) or not self.owns(expr):
+        if not isinstance(expr, Call) or not self.owns(expr) or has_aggregate(expr):
             return None
         if expr.function in NULL_TESTS and isinstance(expr.args[0], Column) and not self._nulls:
             return null_test(expr, self._key(replace(expr, function="is_null")))

@@ -20,7 +20,7 @@ from tests.sql.slt_oracle import Oracle
 NUMBER = count("MERLOT_GROUPED_LEAVES", quick=40, every=600, fuzz=20_000)
 SEED = seed(7)
 USED = [things(), edges(), _holes()]
-RULES = ("GroupBelowJoins", "KeyFilters")
+RULES = ("GroupBelowJoins", "DistinctBelowJoins", "KeyFilters")
 
 
 @pytest.fixture(scope="module")

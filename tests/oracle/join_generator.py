@@ -43,7 +43,8 @@ class JoinGenerator:
         return f"{alias}.{self._random.choice(_TABLES[table][0])}"
 
     def _number(self, alias: str, table: str) -> str:
-        column = f"{alias}.{self._random.choice(_TABLES[table][1])}"
+        columns = (*_TABLES[table][1], "real") if table == "edges" else _TABLES[table][1]
+        column = f"{alias}.{self._random.choice(columns)}"
         return self._random.choice((column, column, f"{column} + 1", f"CASE WHEN {column} > 2 THEN {column} END"))
 
     def _condition(self, alias: str, table: str) -> str:

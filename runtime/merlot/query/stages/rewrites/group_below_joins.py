@@ -7,7 +7,7 @@ count each row as often as the group has rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,8 +20,18 @@ from merlot.query.stages.rewrites.walks import map_queries, slot_columns
 from merlot.query.stages.rewriting import is_grouped, map_block, substituted
 from merlot.query.stages.sizes import TableSizes
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
-from merlot.tree.relations import Block, DerivedTable, Join, Query, Statement, columns_in, relations_in, source_id
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, LONG
+from merlot.tree.relations import (
+    Block,
+    DerivedTable,
+    Join,
+    Query,
+    Statement,
+    columns_in,
+    relations_in,
+    source_id,
+    source_position,
+)
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, LONG
 
 MAX_SUMMAND: Final = 1 << 32
 """Largest magnitude of whole numbers that leaves may add up for groups that joins may drop: with LONGs, a sum that the
@@ -90,14 +100,58 @@ class _Merging:
             made = self._partial(inner)
             if made is not None:
                 return made if is_filter_own or aggregate.filter is None else _filtered(made, aggregate.filter)
-        if aggregate.function not in _ONCE:
+        if aggregate.function in _ONCE:
+            return substituted(aggregate, self._groups.key_of)
+        product = self._product(aggregate) if aggregate.function == "sum" else None
+        if product is None:
             raise UnsoundError
-        return substituted(aggregate, self._groups.key_of)
+        return product
+
+    def _product(self, aggregate: Aggregate) -> Expr | None:
+        """Return a sum of products of a value of the scan and a count of others, or of a count of others where a
+        condition on the scan holds, over groups. `_weighted` makes such sums for another scan. None for other sums."""
+        value, condition = aggregate.args[0], aggregate.filter
+        values = value.args if isinstance(value, Call) and value.function == "times" else (value,)
+        own = [part for part in values if self._groups.owns(part)]
+        others = [part for part in values if not self._reads(part)]
+        is_filter_own = condition is not None and self._groups.owns(condition)
+        if len(own) + len(others) < len(values) or len(others) != 1 or not self._is_counted(others[0]):
+            return None
+        if condition is not None and not is_filter_own and self._reads(condition):
+            return None
+        if not own:
+            return self._filtered_product(aggregate, others[0])
+        if not self._is_made_of(others[0], ("count",)):
+            return None
+        part = replace(aggregate, args=(own[0],))
+        if aggregate.type == DOUBLE:
+            part = replace(aggregate, args=(summed(own[0]),), type=sum_type(own[0]))
+        made = self._partial(part if is_filter_own else replace(part, filter=None))
+        if not isinstance(made, Aggregate):
+            return None
+        product = Call("times", (made.args[0], others[0]), aggregate.type)
+        return replace(aggregate, args=(product,), filter=None if is_filter_own else condition)
+
+    def _filtered_product(self, aggregate: Aggregate, value: Expr) -> Expr | None:
+        """Return a sum of others' values, each as often as rows of the group meet the sum's filter."""
+        condition = aggregate.filter
+        if condition is None or may_fail(condition) or _reads_floats(condition):
+            return None
+        if self._groups.is_nullable and not is_strict(condition):
+            return None
+        count = self._groups.output(Aggregate("count", (), LONG, condition))
+        some = Call("greater_than", (count, Literal(0, LONG)), BOOLEAN)
+        return replace(aggregate, args=(Call("times", (value, count), aggregate.type),), filter=some)
+
+    def _reads(self, expr: Expr) -> bool:
+        return any(source_id(column) == self._groups.scan.id for column in columns_in(expr))
 
     def _partial(self, aggregate: Aggregate) -> Expr | None:
         """Return the merged aggregate of values of the scan; None if it cannot be computed for each group by itself."""
         exprs = [*aggregate.args, *([] if aggregate.filter is None else [aggregate.filter])]
         if any(map(may_fail, exprs)) or any(arg.type.is_array for arg in aggregate.args):
+            return None
+        if aggregate.filter is not None and _reads_floats(aggregate.filter):
             return None
         if self._groups.is_nullable and not any(map(is_strict, exprs)):
             return None  # it may have a value for a row that a join makes up
@@ -133,17 +187,25 @@ class _Merging:
     def _is_counted(self, expr: Expr) -> bool:
         """Return whether a whole number is small, or a sum or count of small ones: then its products with counts are
         sums of no more than the joined rows."""
-        if _is_small(expr):
-            return True
+        return _is_small(expr) or self._is_made_of(expr, ("count", "sum"))
+
+    def _is_made_of(self, expr: Expr, functions: Sequence[str]) -> bool:
+        """Return whether a number is a product of results of these aggregates, of small numbers, for groups in FROM."""
         if isinstance(expr, Call) and expr.function in ("times", "coalesce"):
-            return all(map(self._is_counted, expr.args))
+            return all(isinstance(arg, Literal) or self._is_made_of(arg, functions) for arg in expr.args)
         part = self._parts.get(source_id(expr)) if isinstance(expr, Column) else None
         if part is None or not isinstance(part.query, Block):
             return False
         assert isinstance(expr, Column)
-        computed = part.query.outputs[int(expr.name.partition(".c")[2])].expr
-        is_sum = isinstance(computed, Aggregate) and computed.function in ("count", "sum")
-        return is_sum and all(map(_is_small, computed.args if computed.function == "sum" else ()))
+        computed = part.query.outputs[source_position(expr)].expr
+        if not isinstance(computed, Aggregate) or computed.function not in functions:
+            return False
+        return computed.function == "count" or _is_small(computed.args[0])
+
+
+def _reads_floats(condition: Expr) -> bool:
+    """Return whether a condition may compare a NaN, which `_with_values` takes to be equal to itself."""
+    return any(column.type in (FLOAT, DOUBLE) for column in columns_in(condition))
 
 
 def _is_small(expr: Expr) -> bool:

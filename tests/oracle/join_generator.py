@@ -4,6 +4,7 @@ DuckDB read alike."""
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import Final
 
 _TABLES: Final = {
@@ -34,10 +35,10 @@ class JoinGenerator:
     def _chance(self, percent: int) -> bool:
         return self._random.randrange(100) < percent
 
-    def _table(self, alias: str) -> str:
-        # A table of thousands of rows only once: it would be joined with itself.
+    def _table(self, alias: str, joined: Collection[str] = ()) -> str:
+        """Return a table. Those of hundreds of rows are joined once: keys of few values make millions of rows."""
         tables = ("things", "edges", "holes") if alias == "a" else ("edges", "holes")
-        return self._random.choice(tables)
+        return self._random.choice([table for table in tables if table == "holes" or table not in joined])
 
     def _few(self, alias: str, table: str) -> str:
         return f"{alias}.{self._random.choice(_TABLES[table][0])}"
@@ -64,7 +65,7 @@ class JoinGenerator:
         aliases = {"a": self._table("a")}
         text = f"{aliases['a']} a"
         for alias in ("b", "c")[: 1 + self._chance(35)]:
-            table = self._table(alias)
+            table = self._table(alias, aliases.values())
             left = self._random.choice(sorted(aliases))
             on = [f"{self._few(left, aliases[left])} = {self._few(alias, table)}"]
             on += [self._condition(alias, table)] if self._chance(30) else []

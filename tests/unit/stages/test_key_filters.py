@@ -48,7 +48,11 @@ def filtered(sql: str) -> set[str]:
         ("SELECT 1 FROM a WHERE k IN (SELECT k FROM b) OR m = 1", set()),
         ("SELECT 1 FROM a WHERE EXISTS (SELECT 1 FROM b WHERE a.k = b.k)", {"b.k by a.k"}),
         ("SELECT 1 FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE a.k = b.k)", {"b.k by a.k"}),
-        ("SELECT 1 FROM a JOIN (SELECT k, m FROM b ORDER BY m LIMIT 3) AS v ON a.k = v.k", set()),
+        ("SELECT 1 FROM a JOIN (SELECT k, m FROM b ORDER BY m LIMIT 3) AS v ON a.k = v.k", {"a.k by b.k"}),
+        ("SELECT 1 FROM a JOIN (SELECT k, COUNT(*) FROM b GROUP BY k) AS v ON a.k = v.k", {"a.k by b.k", "b.k by a.k"}),
+        ("SELECT 1 FROM a JOIN (SELECT k, MAX(m) AS m FROM b GROUP BY k) AS v ON a.m = v.m", {"a.m by b.maxlong(m)"}),
+        ("SELECT 1 FROM a JOIN (SELECT k, ROW_NUMBER() OVER (ORDER BY m) FROM b) AS v ON a.k = v.k", {"a.k by b.k"}),
+        ("SELECT 1 FROM a JOIN (SELECT k FROM b UNION SELECT k FROM c) AS v ON a.k = v.k", set()),
         ("SET skipPlannerRules = 'keyfilters'; SELECT 1 FROM a JOIN b ON a.k = b.k", set()),
     ],
 )

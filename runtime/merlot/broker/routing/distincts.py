@@ -30,9 +30,9 @@ class _Alike:
     @classmethod
     def of(cls, columns: str, records: Sequence[SegmentRecord]) -> _Alike:
         docs = np.array([max(record.total_docs, 0) for record in records], np.int64)
-        known = positions(columns)
-        texts = "".join(record.distincts for record in records).encode() if known else b""
-        return cls(docs, known, _EXPONENTS[np.frombuffer(texts, np.uint8)].reshape(len(records), len(known)))
+        places = positions(columns)
+        texts = "".join(record.distincts for record in records).encode() if places else b""
+        return cls(docs, places, _EXPONENTS[np.frombuffer(texts, np.uint8)].reshape(len(records), len(places)))
 
     def num_groups(self, columns: Collection[str]) -> int:
         exponents = np.zeros(len(self.docs), np.int64)

@@ -67,7 +67,7 @@ def _made(block: Block, groups: ScanGroups) -> Block | None:
     if not isinstance(block.source, Join) and not groups.has_rest:
         return None
     slots: dict[Expr, Expr] = {key: groups.over(key) for key in block.group_by if not isinstance(key, Literal)}
-    merging = _Merging(block, groups)
+    merging = _AggregateMerging(block, groups)
     slots |= {aggregate: merging.merged(aggregate) for aggregate in aggregates_in(block)}
     made = map_block(
         replace(block, where=None),
@@ -76,7 +76,7 @@ def _made(block: Block, groups: ScanGroups) -> Block | None:
     return replace(made, where=groups.where(), source=groups.source())
 
 
-class _Merging:
+class _AggregateMerging:
     """Aggregates over joined rows as aggregates over joined rows of groups."""
 
     def __init__(self, block: Block, groups: ScanGroups) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from tests.sql.slt_stages import FEW_GROUPS, bind_stages
 
+from merlot.query.plan.text import text_of
 from merlot.query.stages.leaves import CutStatement, cut
 from merlot.query.stages.rewrites.rules import rewritten
 from merlot.query.stages.sizes import MAX_GROUPS, MIN_RATIO, MIN_ROWS, grouping_pays
@@ -115,3 +116,9 @@ def test_groups_pay_if_they_stand_for_several_rows_each() -> None:
     assert not grouping_pays(Sizes(MIN_ROWS, MIN_ROWS // MIN_RATIO + 1), "a", ["k"], None)
     assert not grouping_pays(Sizes(MIN_ROWS, 1), "a", ["k"], TRUE)
     assert not grouping_pays(Sizes(1 << 40, MAX_GROUPS + 1), "a", ["k"], None)
+
+
+def test_what_is_computed_from_a_key_reads_the_key_of_the_groups() -> None:
+    sql = "SELECT a.n + 1, COUNT(*) FROM a JOIN b ON a.k = b.k GROUP BY a.n HAVING a.n + 2 IN (SELECT n FROM c)"
+    (leaf,) = (leaf for leaf in made(sql).leaves.values() if leaf.query.table == "a")
+    assert [text_of(key) for key in leaf.query.group_by] == ["n", "k"]

@@ -13,6 +13,7 @@ from typing import Final
 
 from merlot.query.stages.failures import magnitude, may_fail
 from merlot.query.stages.groupings import aggregates_in
+from merlot.query.stages.null_bits import NULL_TESTS
 from merlot.query.stages.replacing import UnsoundError, is_strict
 from merlot.query.stages.rewrites.merging import AVERAGED, EXTREMES, mean, merged, sum_type, summed, total
 from merlot.query.stages.rewrites.scan_groups import ScanGroups, largest_first, scans_of
@@ -26,6 +27,7 @@ from merlot.tree.relations import (
     Join,
     Query,
     Statement,
+    Subquery,
     columns_in,
     relations_in,
     source_id,
@@ -69,10 +71,24 @@ def _made(block: Block, groups: ScanGroups) -> Block | None:
     slots: dict[Expr, Expr] = {key: groups.over(key) for key in block.group_by if not isinstance(key, Literal)}
     merging = _AggregateMerging(block, groups)
     slots |= {aggregate: merging.merged(aggregate) for aggregate in aggregates_in(block)}
-    made = map_block(
-        replace(block, where=None),
-        lambda expr: substituted(expr, lambda node: slots.get(node) or groups.key_of(node)),
-    )
+
+    def over_groups(node: Expr) -> Expr | None:
+        if node not in slots and isinstance(node, Column) and groups.owns(node):
+            raise UnsoundError
+        return slots.get(node)
+
+    def operand(node: Expr) -> Expr | None:  # of a subquery in WHERE, it is over rows; in HAVING, over groups
+        is_computed = isinstance(node, Call) and node.function not in NULL_TESTS
+        return slots.get(node) or (None if is_computed else groups.key_of(node))
+
+    tests = {name: slot for name, slot in block.slots.items() if isinstance(slot, Subquery)}
+    rest = {name: slot for name, slot in block.slots.items() if name not in tests}
+    made = map_block(replace(block, where=None, slots=rest), lambda expr: substituted(expr, over_groups))
+    tests = {
+        name: replace(slot, operands=tuple(substituted(expr, operand) for expr in slot.operands))
+        for name, slot in tests.items()
+    }
+    made = replace(made, slots={**made.slots, **tests})
     return replace(made, where=groups.where(), source=groups.source())
 
 

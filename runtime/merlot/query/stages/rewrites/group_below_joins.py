@@ -26,6 +26,7 @@ from merlot.tree.relations import (
     DerivedTable,
     Join,
     Query,
+    Slot,
     Statement,
     Subquery,
     columns_in,
@@ -71,25 +72,31 @@ def _made(block: Block, groups: ScanGroups) -> Block | None:
     slots: dict[Expr, Expr] = {key: groups.over(key) for key in block.group_by if not isinstance(key, Literal)}
     merging = _AggregateMerging(block, groups)
     slots |= {aggregate: merging.merged(aggregate) for aggregate in aggregates_in(block)}
+    made = _over_groups(replace(block, where=None), slots, groups)
+    return replace(made, where=groups.where(), source=groups.source())
+
+
+def _over_groups(block: Block, slots: Mapping[Expr, Expr], groups: ScanGroups) -> Block:
+    """Return a SELECT with its keys and aggregates replaced by `slots`. Operands of a subquery in WHERE are over rows:
+    what they read of the scan becomes keys."""
 
     def over_groups(node: Expr) -> Expr | None:
         if node not in slots and isinstance(node, Column) and groups.owns(node):
             raise UnsoundError
         return slots.get(node)
 
-    def operand(node: Expr) -> Expr | None:  # of a subquery in WHERE, it is over rows; in HAVING, over groups
+    def operand(node: Expr) -> Expr | None:
         is_computed = isinstance(node, Call) and node.function not in NULL_TESTS
         return slots.get(node) or (None if is_computed else groups.key_of(node))
 
-    tests = {name: slot for name, slot in block.slots.items() if isinstance(slot, Subquery)}
-    rest = {name: slot for name, slot in block.slots.items() if name not in tests}
-    made = map_block(replace(block, where=None, slots=rest), lambda expr: substituted(expr, over_groups))
-    tests = {
-        name: replace(slot, operands=tuple(substituted(expr, operand) for expr in slot.operands))
-        for name, slot in tests.items()
-    }
-    made = replace(made, slots={**made.slots, **tests})
-    return replace(made, where=groups.where(), source=groups.source())
+    def over_either(slot: Slot) -> Slot:
+        if not isinstance(slot, Subquery):
+            return slot
+        return replace(slot, operands=tuple(substituted(expr, operand) for expr in slot.operands))
+
+    windows = {name: slot for name, slot in block.slots.items() if not isinstance(slot, Subquery)}
+    made = map_block(replace(block, slots=windows), lambda expr: substituted(expr, over_groups))
+    return replace(made, slots={name: over_either(made.slots.get(name, slot)) for name, slot in block.slots.items()})
 
 
 class _AggregateMerging:

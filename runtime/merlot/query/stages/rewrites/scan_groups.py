@@ -19,7 +19,7 @@ from merlot.query.stages.replacing import UnsoundError, is_strict
 from merlot.query.stages.rewrites.walks import exprs_of
 from merlot.query.stages.rewriting import map_conditions, map_sources, substituted
 from merlot.query.stages.sizes import TableSizes, grouping_pays
-from merlot.tree.nodes import TRUE, Call, Column, Expr, Output
+from merlot.tree.nodes import TRUE, Call, Column, Expr, Literal, Output
 from merlot.tree.relations import (
     Block,
     DerivedTable,
@@ -114,6 +114,8 @@ class ScanGroups:
         if expr.function in NULL_TESTS and isinstance(expr.args[0], Column) and not self._nulls:
             return null_test(expr, self._key(replace(expr, function="is_null")))
         is_value = expr.type != BOOLEAN and _may_be_key(expr) and not may_fail(expr)
+        if not self._nulls and _has_null(expr):
+            return None  # leaves group by default values, not NULL
         return self._key(expr) if is_value and (is_strict(expr) or not self.is_nullable) else None
 
     def _key(self, expr: Expr) -> Column:
@@ -189,6 +191,13 @@ class ScanGroups:
             weaker = (condition for _, condition in implied(part, frozenset({self.scan.id})))
             self._where += [condition for condition in weaker if not may_fail(condition)]
         return rest
+
+
+def _has_null(expr: Expr) -> bool:
+    """Return whether an expression names NULL, as CASE without ELSE does."""
+    if isinstance(expr, Literal):
+        return expr.value is None
+    return isinstance(expr, Call) and any(map(_has_null, expr.args))
 
 
 def _may_be_key(expr: Expr) -> bool:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.sql.slt_stages import FEW_GROUPS
+
 from merlot.broker.stages_explained import lines_of
 from merlot.errors import NotFoundError
 from merlot.query.plan.binding import fold
@@ -45,7 +47,7 @@ def _schema(name: str) -> TableSchema:
 def told(sql: str) -> Iterator[str]:
     """What becomes of a query, a line each."""
     context = StageContext(find_schema=_schema, fold=fold, budget=Budget())
-    made = cut(bind_statement(parse_statement(sql), context, {}))
+    made = cut(bind_statement(parse_statement(sql), context, {}), sizes=FEW_GROUPS)
     yield "before"
     yield from ("  " * depth + line for line, depth, _ in lines_of(made.rewrites.before, {}))
     yield f"after {', '.join(made.rewrites.rules) or 'no rule'}"

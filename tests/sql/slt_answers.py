@@ -51,6 +51,8 @@ def _cell(value: Any, type_: str) -> Any:
 
 
 def _whole(value: Any) -> int:
+    if isinstance(value, date):  # of DuckDB, where DATETRUNC gives milliseconds
+        return _millis(value)
     if isinstance(value, float | Decimal) and value != int(value):
         raise AssertionError(f"a whole number was expected, not {value}")
     return int(value)

@@ -28,7 +28,7 @@ from tests.sql.slt_segments import (
     star_trees_of,
     uneven_segments,
 )
-from tests.sql.slt_stages import bind_stages, is_staged
+from tests.sql.slt_stages import FEW_GROUPS, bind_stages, is_staged
 
 from merlot.query import execute
 from merlot.query.answer import combine, reduce
@@ -102,7 +102,7 @@ class InProcess:
 
     def _staged(self, sql: str, statement: ParsedStatement) -> ResultTable:
         """Leaves as any query, and the engine above them: once for the same leaves, byte by byte, of any layout."""
-        made = cut(bind_stages(statement, self._schemas))
+        made = cut(bind_stages(statement, self._schemas), sizes=FEW_GROUPS)
         if made.direct is not None:
             return self._leaf(made.direct.query, is_below=True)
         relations = {id_: relation_of(made.leaves[id_], table) for id_, table in self._leaves(made).items()}

@@ -36,6 +36,7 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.stages.engine import BATCH_ROWS, EngineRun, StageInterruptedError, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.key_filters import KeyFilter, estimated_rows, narrowed, worthwhile
+from merlot.query.stages.spill_folders import clear_abandoned
 from merlot.tree.tree_json import where_to_json
 from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError
@@ -68,6 +69,7 @@ class Stages:
         self._memory_bytes = stage_memory_bytes(settings, memory.total_bytes())
         self._turns = asyncio.Semaphore(settings.stage_queries)
         self._executor = ThreadPoolExecutor(settings.stage_queries, thread_name_prefix="stages")
+        self._executor.submit(clear_abandoned)
         self._num_waiting = 0
 
     def close(self) -> None:

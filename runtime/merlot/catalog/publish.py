@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from merlot.cluster.column_types import format_columns
+from merlot.cluster.distincts import format_distincts
 from merlot.cluster.records import PartitionRecord, SegmentRecord
 from merlot.ids import TableName
 from merlot.segment.build.request import BuiltSegment
@@ -39,6 +40,7 @@ def record_of(
         partitions=partition_records(metadata.partitions),
         blooms=fitting_blooms(blooms or {}),
         columns=format_columns({name: (column.type, column.multi_value) for name, column in metadata.columns.items()}),
+        distincts=format_distincts({name: column.cardinality for name, column in metadata.columns.items()}),
         creation_time_ms=metadata.creation.time_ms,
     )
 

@@ -27,6 +27,11 @@ def parse_columns(text: str) -> Mapping[str, tuple[TypeName, bool]]:
     return MappingProxyType(columns)
 
 
+def names_in(text: str) -> list[str]:
+    """Return the names of the columns in a text of `format_columns`, in its order."""
+    return [_unescaped(item.rpartition(":")[0]) for item in text.split(",")] if text else []
+
+
 def _escaped(name: str) -> str:
     """Return the name without commas."""
     return name.replace("%", "%25").replace(",", "%2C")

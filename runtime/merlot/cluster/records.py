@@ -98,6 +98,9 @@ class SegmentRecord(Record):
     its bucket, unreadable: see `UNREADABLE`."""
     columns: Interned = ""
     """Types of all columns, `name:TYPE` or `name:TYPE[]`, joined by commas: one text, so that records can share it."""
+    distincts: Interned = ""
+    """Orders of magnitude of the columns' numbers of distinct values: `cluster.distincts`. Empty in records of older
+    releases."""
     creation_time_ms: int = -1
     push_time_ms: int = -1
     refresh_time_ms: int = -1

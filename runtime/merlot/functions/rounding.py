@@ -42,7 +42,7 @@ def _same(args: Sequence[Bounds]) -> Bounds:
 def _round(_binding: Binding, args: tuple[Expr, ...]) -> Expr:
     """Return the multiple of the bucket towards zero: Pinot's time bucketing of whole numbers."""
     if not all(arg.type.is_integer or arg.type.base is TypeName.TIMESTAMP for arg in args):
-        raise UnsupportedSqlError("ROUND of anything but whole numbers")
+        raise UnsupportedSqlError("ROUND of anything but whole numbers: write ROUNDDECIMAL")
     return Call("minus", (args[0], Call("mod", args, LONG)), LONG)
 
 

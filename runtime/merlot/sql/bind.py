@@ -22,7 +22,7 @@ from merlot.sql.expressions import Binder, Fold, has_aggregate
 from merlot.sql.labels import LabelNames, label, literal_label
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
-from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table
+from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table, bare
 from merlot.sql.syntax import Column as ColumnNode
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
@@ -151,12 +151,14 @@ def bind_where(where: Node | None, binder: Binder) -> Expr | None:
 
 
 def bind_group_by(nodes: Sequence[Node], outputs: Sequence[Output], binder: Binder) -> tuple[Expr, ...]:
-    """Return the distinct keys of GROUP BY."""
+    """Return the distinct keys of GROUP BY. A name by itself is an alias first, a name in an expression a column: tools
+    group `TRIM(name) AS name` by `TRIM(name)`."""
     clause = replace(binder, place="GROUP BY", allows_aggregates=False)
+    inner = replace(clause, aliases_first=False)
     keys: dict[Expr, None] = {}
     for node in nodes:
         item = ordinal(node, outputs, "GROUP BY")
-        bound = item.expr if item is not None else clause.bind(node)
+        bound = item.expr if item is not None else (clause if isinstance(bare(node), ColumnNode) else inner).bind(node)
         if has_aggregate(bound):
             raise SqlParseError("GROUP BY cannot use an aggregate")
         keys[bound] = None

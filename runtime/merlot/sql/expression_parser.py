@@ -6,6 +6,7 @@ Recursion is as deep as parentheses, CASEs and signs, which are limited.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -39,7 +40,7 @@ from merlot.sql.syntax import (
     Text,
 )
 from merlot.sql.token_reader import NAME_STARTS, QUOTES, TokenReader, qualifier_of, starts_name, too_many
-from merlot.tree.errors import SqlParseError, UnsupportedSqlError
+from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 
 _DIGITS: Final = frozenset("0123456789")
 ORDERED: Final = {
@@ -69,7 +70,7 @@ _NO_OPERATORS: Final = {
     "COLLATE": "COLLATE",
     "XOR": "XOR",
 }
-_TEXTS_OF_NO_TYPE: Final = frozenset({"DATE", "TIME"})
+_DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _COLLECTIONS: Final = frozenset({"MAP", "MULTISET"})
 _QUANTIFIERS: Final = frozenset({"ANY", "ALL", "SOME"})
 _QUERY_ENDS: Final = frozenset({"ORDER", "LIMIT", "OFFSET", "FETCH"})
@@ -430,10 +431,8 @@ class ExpressionParser(TokenReader):
             self._at += 1
             return self._call(self._text(self._at - 1))
         if following[:1] == "'" and word in TYPED_TEXTS:
-            if word in _TEXTS_OF_NO_TYPE:
-                raise UnsupportedSqlError(f"{word} '…': write TIMESTAMP '…'")
             self._at += 1
-            return Cast(self._string(self._tokens[self._at]), word)
+            return self._typed_text(word)
         if token[1:2] == "'":
             return self._hex_text(token)
         if word in RESERVED or is_list(token):
@@ -449,6 +448,18 @@ class ExpressionParser(TokenReader):
         if column is None:
             column = self._columns[token] = Column(self._text(self._at - 1), token=self._number_of(self._at - 1))
         return column
+
+    def _typed_text(self, type_: str) -> Node:
+        """Read the text of `TIMESTAMP '…'`, or of `DATE '…'`, the TIMESTAMP at which that day begins."""
+        if type_ == "TIME":
+            raise UnsupportedSqlError("TIME '…': write TIMESTAMP '…'")
+        text = self._string(self._tokens[self._at])
+        if type_ != "DATE":
+            return Cast(text, type_)
+        assert isinstance(text, Text)
+        if _DATE.fullmatch(text.value) is None:
+            raise SqlValidationError(f"a date is written as 2020-01-31, not {text.value[:40]}")
+        return Cast(text, "TIMESTAMP")
 
     def _hex_text(self, token: str) -> Node:
         digits = token[2:-1]

@@ -161,7 +161,7 @@ def data_type(written: str) -> SqlType:
     """Return the type that a CAST names. Raise UnsupportedSqlError if there is none."""
     name = cast_type_name(written)
     if name not in TypeName.__members__:
-        raise UnsupportedSqlError(f"type {written}")
+        raise UnsupportedSqlError(f"type {written}{': write DATETRUNC' if name == 'DATE' else ''}")
     return SqlType(TypeName(name))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from merlot.sql.escapes import FUNCTION, TIMES, unescaped
 from merlot.sql.expression_parser import ExpressionParser
 from merlot.sql.keywords import RESERVED, STRUCTURE, TYPES
 from merlot.sql.syntax import (
@@ -346,6 +347,25 @@ class FormParser(ExpressionParser):
     def _false(self) -> Node:
         return Boolean(value=False)
 
+    def _escape(self) -> Node:
+        """Read the rest of `{fn UCASE(a)}`, `{ts '2020-01-31 00:00:00'}` or `{d '2020-01-31'}`."""
+        word = self._words[self._at]
+        if word != FUNCTION and word not in TIMES:
+            raise self._error("expected fn, ts or d after {")
+        self._at += 1
+        self._deeper()
+        if word == FUNCTION and self._next() == "(":
+            node = unescaped(self._primary(self._words[self._at]))
+        elif word == FUNCTION:
+            raise self._error("expected a function")
+        elif self._tokens[self._at][:1] == "'":
+            node = self._typed_text(TIMES[word])
+        else:
+            raise self._error("expected a text")
+        self._open -= 1
+        self._expect("}")
+        return node
+
     def _placeholder(self) -> Node:
         raise UnsupportedSqlError("query parameter (?)")
 
@@ -366,6 +386,7 @@ _FORMS: Final[dict[str, Callable[[FormParser], Node]]] = {
     "INTERVAL": FormParser._interval,
     "ARRAY": FormParser._array,
     "[": FormParser._brackets,
+    "{": FormParser._escape,
     ".": FormParser._fraction,
     "@": FormParser._parameter,
     ":": FormParser._placeholder,

@@ -50,5 +50,5 @@ TYPES: Final = {
 TYPED_TEXTS: Final = frozenset({"DATE", "TIME", "TIMESTAMP", "TIMESTAMPTZ", "DATETIME"})
 """Types of typed constants: `DATE '2020-01-31'`."""
 CALLED_FORMS: Final = frozenset({"CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "EXISTS"})
-FORMS: Final = CALLED_FORMS | {"(", "CASE", "INTERVAL", "ARRAY", "[", ".", "@", ":", "?", "NULL", "TRUE", "FALSE"}
+FORMS: Final = CALLED_FORMS | {"(", "CASE", "INTERVAL", "ARRAY", "[", "{", ".", "@", ":", "?", "NULL", "TRUE", "FALSE"}
 """Keywords and signs that begin an expression with its own grammar; those of CALLED_FORMS only before a parenthesis."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from merlot.broker.tables import ServedTable
@@ -53,6 +53,24 @@ class BoundStages:
     """Filters of leaves by the keys of others, which hold if those are asked first."""
 
 
+@dataclass(frozen=True, slots=True)
+class ServedSizes:
+    """Sizes of tables, by the statistics of their sealed segments; implements `sizes.TableSizes`."""
+
+    tables: Mapping[str, ServedTable]
+
+    def num_rows(self, table: str) -> int | None:
+        """Return the docs of the sealed segments that queries see."""
+        pruning = self.tables[table].pruning
+        return None if pruning is None else pruning.distincts.num_docs
+
+    def num_groups(self, table: str, columns: Collection[str]) -> int | None:
+        """Return an upper bound for the groups of these segments; None if the table allows fewer."""
+        pruning, max_groups = self.tables[table].pruning, self.tables[table].spec.limits.max_groups
+        num_groups = None if pruning is None else pruning.distincts.num_groups(columns)
+        return None if num_groups is None or (max_groups is not None and num_groups > max_groups) else num_groups
+
+
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:
     """Return True if a query asks to be answered as Pinot's multi-stage engine would."""
     merged = {name.lower(): value for name, value in [*options.items(), *parsed.options]}
@@ -81,7 +99,7 @@ def bind_stages(
     statement = bind_statement(parsed, context, options)
     null_handling = any(table.spec.null_handling for table in tables.values())
     nulls = with_nulls(dict(statement.options), null_handling=null_handling)
-    staged = cut(replace(statement, options=merge_options(nulls, ())), budget)
+    staged = cut(replace(statement, options=merge_options(nulls, ())), budget, ServedSizes(tables))
     return BoundStages(
         statement=staged.statement,
         leaves=staged.leaves,

@@ -22,6 +22,7 @@ OF_FILE = (
     "partitions",
     "blooms",
     "columns",
+    "distincts",
     "custom_map",
     "latest_time_ms",
 )

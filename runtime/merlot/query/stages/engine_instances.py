@@ -2,15 +2,13 @@
 query.
 
 A query has its instance to itself, and so its bounds on memory, disk and threads. The relations that it names go with
-its session. An instance is closed after a query that failed or spilled.
+its session. An instance is closed after a query that failed or spilled, and its spill folder is deleted with it
+(`spill_folders`).
 """
 
 from __future__ import annotations
 
 import atexit
-import os
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-MOST_IDLE: Final = 2
+from merlot.query.stages.spill_folders import SpillFolder
+
+MOST_IDLE: Final = 4
+"""Idle instances that are kept: two for small queries, which take one thread, and two for others."""
 
 
 class EngineFailedError(Exception):
@@ -42,26 +43,23 @@ class _Instance:
     def __init__(self, limits: EngineLimits) -> None:
         import duckdb
 
-        self._folder = tempfile.mkdtemp(prefix="stages-", dir=limits.spill_folder)
+        self._folder = SpillFolder(limits.spill_folder)
         try:
-            self.database = duckdb.connect(":memory:", config=_config(limits, self._folder))
+            self.database = duckdb.connect(":memory:", config=_config(limits, str(self._folder.path)))
             self.database.execute("SET lock_configuration = true")
         except BaseException:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.delete()
             raise
 
     @property
     def is_reusable(self) -> bool:
         """True if no query needed more than its memory, and the spill folder was not deleted from outside."""
-        try:
-            return not os.listdir(self._folder)
-        except OSError:
-            return False
+        return self._folder.is_unused
 
     def close(self) -> None:
         """Close the database, which frees its memory, and delete its folder."""
         self.database.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.delete()
 
 
 def _config(limits: EngineLimits, folder: str) -> dict[str, Any]:

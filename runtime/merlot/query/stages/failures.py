@@ -77,16 +77,16 @@ def may_fail(expr: Expr) -> bool:
 
 def _is_small(call: Call) -> bool:
     """Return whether arithmetic has whole numbers so small that the result always fits a LONG."""
-    most = _most(call) if call.function in ARITHMETIC else None
+    most = magnitude(call) if call.function in ARITHMETIC else None
     return most is not None and most <= LONG_MAX
 
 
-def _most(expr: Expr) -> int | None:
+def magnitude(expr: Expr) -> int | None:
     """Return an upper bound of a whole number's magnitude; None if none is known."""
     if isinstance(expr, Literal):
         return abs(expr.value) if isinstance(expr.value, int) else None
     if isinstance(expr, Call) and expr.function in ARITHMETIC and expr.type == LONG:
-        left, right = map(_most, expr.args)
+        left, right = map(magnitude, expr.args)
         if left is None or right is None:
             return None
         return left * right if expr.function == "times" else left + right

@@ -5,7 +5,8 @@ first, and its keys filter the other one: servers prune segments by them, and sh
 
 A condition implies such a filter wherever a condition on that relation alone could be pushed (`conjuncts.reachable`).
 The other side may be any leaf, also one of an outer query: its column holds values of the leaf's answer, or NULL, which
-equals nothing.
+equals nothing. Either side may be the column of a subquery in FROM that passes a leaf's column on; the filtered one
+must return the same rows for every other key, so it may group by the column.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from merlot.query.stages.conjuncts import all_of, conjuncts, reachable, reachable_by_condition
+from merlot.query.stages.rewriting import is_grouped
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import FALSE, TRUE, BoundQuery, Call, Column, Expr, Literal
 from merlot.tree.relations import (
     Block,
+    DerivedTable,
     Join,
     Relation,
     Slot,
     Statement,
     Subquery,
     SubqueryKind,
+    Window,
     queries_in,
+    relations_in,
     source_id,
     source_position,
 )
@@ -65,8 +70,7 @@ class KeyFilter:
 
 def key_filters(statement: Statement, queries: Mapping[str, BoundQuery]) -> tuple[KeyFilter, ...]:
     """Return the filters that a statement over leaves implies. `queries`: queries of the leaves, by id."""
-    blocks = (query for query in queries_in(statement) if isinstance(query, Block))
-    return tuple(dict.fromkeys(implied for block in blocks for implied in _of_block(block, queries)))
+    return tuple(dict.fromkeys(_Implying(statement, queries).filters()))
 
 
 def worthwhile(filters: Sequence[KeyFilter], num_rows: Mapping[str, int]) -> Mapping[str, tuple[KeyFilter, ...]]:
@@ -109,36 +113,69 @@ def _condition(column: Column, values: pa.Array) -> Expr | None:
     return Call("in" if len(literals) > 1 else "equals", (column, *literals), BOOLEAN)
 
 
-def _of_block(block: Block, queries: Mapping[str, BoundQuery]) -> Iterator[KeyFilter]:
-    for part in conjuncts(block.where):
-        yield from _of_part(part, reachable(block.source), block.slots, queries)
-    yield from _of_joins(block.source, block.slots, queries)
+class _Implying:
+    """Search for the filters that the conditions of a statement imply."""
+
+    def __init__(self, statement: Statement, queries: Mapping[str, BoundQuery]) -> None:
+        self._queries = queries
+        self._blocks = [query for query in queries_in(statement) if isinstance(query, Block)]
+        self._derived = {
+            relation.id: relation.query
+            for block in self._blocks
+            for relation in relations_in(block.source)
+            if isinstance(relation, DerivedTable)
+        }
+
+    def filters(self) -> Iterator[KeyFilter]:
+        for block in self._blocks:
+            for part in conjuncts(block.where):
+                yield from self._of_part(part, reachable(block.source), block.slots)
+            yield from self._of_joins(block.source, block.slots)
+
+    def _of_joins(self, relation: Relation | None, slots: Mapping[str, Slot]) -> Iterator[KeyFilter]:
+        if not isinstance(relation, Join):
+            return
+        yield from self._of_joins(relation.left, slots)
+        yield from self._of_joins(relation.right, slots)
+        for part in conjuncts(relation.condition):
+            yield from self._of_part(part, reachable_by_condition(relation), slots)
+
+    def _of_part(self, part: Expr, scans: frozenset[str], slots: Mapping[str, Slot]) -> Iterator[KeyFilter]:
+        """Yield the filters that follow from a condition that must hold. `scans`: relations that filters may be pushed
+        to."""
+        for left, right in _equal(part, slots):
+            for filtered, keys in ((left, right), (right, left)):
+                leaf = self._position(filtered, is_filtered=True) if source_id(filtered) in scans else None
+                source = self._position(keys, is_filtered=False)
+                if leaf is None or source is None or leaf[0] == source[0]:
+                    continue
+                query = self._queries[leaf[0]]
+                column = query.select[leaf[1]].expr
+                if isinstance(column, Column) and column.type == keys.type and _may_be_filtered(query, column):
+                    yield KeyFilter(leaf[0], column, *source)
+
+    def _position(self, column: Column, *, is_filtered: bool) -> tuple[str, int] | None:
+        """Return the leaf that a column comes from, and its position there; None if it comes from no leaf, or if a
+        filter of that leaf would change other rows of the column's relation."""
+        id_ = source_id(column)
+        if id_ in self._queries:
+            return id_, source_position(column)
+        query = self._derived.get(id_)
+        if not isinstance(query, Block):
+            return None
+        inner = query.outputs[source_position(column)].expr
+        if not isinstance(inner, Column) or (is_filtered and not _passes(query, inner)):
+            return None
+        return self._position(inner, is_filtered=is_filtered)
 
 
-def _of_joins(
-    relation: Relation | None, slots: Mapping[str, Slot], queries: Mapping[str, BoundQuery]
-) -> Iterator[KeyFilter]:
-    if not isinstance(relation, Join):
-        return
-    yield from _of_joins(relation.left, slots, queries)
-    yield from _of_joins(relation.right, slots, queries)
-    for part in conjuncts(relation.condition):
-        yield from _of_part(part, reachable_by_condition(relation), slots, queries)
-
-
-def _of_part(
-    part: Expr, scans: frozenset[str], slots: Mapping[str, Slot], queries: Mapping[str, BoundQuery]
-) -> Iterator[KeyFilter]:
-    """Yield the filters that follow from a condition that must hold. `scans`: leaves that filters may be pushed to."""
-    for left, right in _equal(part, slots):
-        for filtered, keys in ((left, right), (right, left)):
-            leaf, source = _position(filtered, queries), _position(keys, queries)
-            if leaf is None or source is None or leaf[0] not in scans or leaf[0] == source[0]:
-                continue
-            query = queries[leaf[0]]
-            column = query.select[leaf[1]].expr
-            if isinstance(column, Column) and column.type == keys.type and _is_plain(query):
-                yield KeyFilter(leaf[0], column, *source)
+def _passes(block: Block, column: Column) -> bool:
+    """Return whether a filter by one of its columns makes a SELECT lose the rows with other values, and no others."""
+    is_limited = block.limit is not None or bool(block.offset) or block.qualify is not None
+    has_windows = any(isinstance(slot, Window) for slot in block.slots.values())
+    if is_limited or has_windows or block.grouping_sets or (is_grouped(block) and column not in block.group_by):
+        return False
+    return source_id(column) in reachable(block.source)
 
 
 def _equal(part: Expr, slots: Mapping[str, Slot]) -> Iterator[tuple[Column, Column]]:
@@ -160,15 +197,8 @@ def _compared(part: Expr, slots: Mapping[str, Slot]) -> Iterator[tuple[Expr, Exp
         yield part.args[0], part.args[1]
 
 
-def _position(column: Column, queries: Mapping[str, BoundQuery]) -> tuple[str, int] | None:
-    """Return a column's leaf, and its position there; None if it belongs to no leaf."""
-    id_ = source_id(column)
-    return (id_, source_position(column)) if id_ in queries else None
-
-
-def _is_plain(query: BoundQuery) -> bool:
-    """Return whether a leaf's answer has a row for each row that passes its filter."""
-    has_aggregates = query.group_by or any(
-        not isinstance(output.expr, Column | Call | Literal) for output in query.select
-    )
-    return not has_aggregates and not query.distinct and query.limit == INT_MAX
+def _may_be_filtered(query: BoundQuery, column: Column) -> bool:
+    """Return whether a filter by one of its columns makes a leaf lose the rows with other values, and no others."""
+    has_aggregates = any(not isinstance(output.expr, Column | Call | Literal) for output in query.select)
+    has_groups = bool(query.group_by) or has_aggregates or query.distinct
+    return query.limit == INT_MAX and (column in query.group_by or not has_groups)

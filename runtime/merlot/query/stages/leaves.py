@@ -27,6 +27,7 @@ from merlot.query.stages.key_filters import KEY_FILTERS, KeyFilter, key_filters
 from merlot.query.stages.null_bits import NULL_TESTS, null_test, with_null_bits
 from merlot.query.stages.rewrites.rules import RULES, RewriteResult, rewritten, skipped_rules
 from merlot.query.stages.rewriting import is_grouped, map_block, map_statement, substituted
+from merlot.query.stages.sizes import TableSizes
 from merlot.sql.budget import Budget
 from merlot.tree.literals import INT_MAX
 from merlot.tree.nodes import BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
@@ -78,9 +79,10 @@ class CutStatement:
     """Filters of leaves by the join keys of other leaves, which have to be asked first."""
 
 
-def cut(statement: Statement, budget: Budget | None = None) -> CutStatement:
-    """Return the leaves of a statement, and the rest. Raise the errors of `budget`."""
-    rewrites = rewritten(with_null_bits(statement), budget)
+def cut(statement: Statement, budget: Budget | None = None, sizes: TableSizes | None = None) -> CutStatement:
+    """Return the leaves of a statement, and the rest. Raise the errors of `budget`. `sizes`: estimates for its tables,
+    if there are any."""
+    rewrites = rewritten(with_null_bits(statement), budget, sizes)
     whole = None if DIRECT.lower() in skipped_rules(statement) else direct_query(rewrites.statement)
     if whole is None:
         return _Cutter(rewrites).cut()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from merlot.errors import InvalidInputError
 from merlot.functions.registry import BY_NAME, names_that
@@ -22,6 +23,8 @@ some more, for the conversions that binding adds."""
 _BROKEN = (InvalidInputError, LookupError, TypeError, ValueError, ArithmeticError)
 """Errors that a rule of calls raises for arguments it was not written for."""
 _PREDICATES = names_that("is_predicate")
+OF_FIRST: Final = frozenset({"in", "not_in", "between"})
+"""Tests that are NULL if their first operand is. NULL among the others may leave them true or false."""
 
 
 class UnsoundError(Exception):
@@ -89,6 +92,8 @@ def is_strict(expr: Expr) -> bool:
         return True
     if not isinstance(expr, Call):
         return False
+    if expr.function in OF_FIRST:
+        return is_strict(expr.args[0])
     function = BY_NAME.get(expr.function)
     if function is None or function.lazy is not None or function.sees_nulls:
         return False

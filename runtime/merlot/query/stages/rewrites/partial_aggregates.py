@@ -7,15 +7,12 @@ from dataclasses import dataclass, field, replace
 from merlot.query.plan.expressions import replace as rewrite_expr
 from merlot.query.stages.groupings import aggregates_in
 from merlot.query.stages.replacing import Replacing, UnsoundError
+from merlot.query.stages.rewrites.merging import merged
 from merlot.query.stages.rewrites.walks import has_windows, is_plain, map_queries, slot_columns
 from merlot.query.stages.rewriting import is_grouped
-from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal, Output
+from merlot.tree.nodes import Aggregate, Column, Expr, Literal, Output
 from merlot.tree.relations import Block, DerivedTable, Query, SetKind, SetOperation, Statement, Subquery
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG
-
-_SAME = frozenset({"sum", "min", "max", "booland", "boolor"})
-"""Aggregates that merge their own results for parts of the rows."""
-_AVERAGED = frozenset({INT, LONG, FLOAT, DOUBLE})
+from merlot.tree.types import DOUBLE, FLOAT
 
 
 def partial_aggregates(statement: Statement) -> Statement:
@@ -84,32 +81,10 @@ class _Partial:
 
     def add(self, aggregate: Aggregate) -> bool:
         """Have the sides compute an aggregate. Return False if its results cannot be merged."""
-        if BIG_DECIMAL in (aggregate.type, *(arg.type for arg in aggregate.args)):
-            return False
-        if any(True for _ in slot_columns(aggregate)):
-            return False
-        if aggregate.function == "count":
-            self._slots[aggregate] = Aggregate("sum", (self._output(aggregate),), LONG)
-            return True
-        if aggregate.function == "avg" and aggregate.args[0].type in _AVERAGED:
-            self._slots[aggregate] = self._mean(aggregate)
-            return True
-        if aggregate.function not in _SAME:
-            return False
-        self._slots[aggregate] = Aggregate(aggregate.function, (self._output(aggregate),), aggregate.type)
-        return True
-
-    def _mean(self, aggregate: Aggregate) -> Expr:
-        """Return the sum of sums divided by the sum of counts; NULL for no values."""
-        value = aggregate.args[0]
-        type_ = LONG if value.type == INT else DOUBLE  # a sum of INTs is exact; one of LONGs may be no LONG
-        summed = Call("cast", (value,), DOUBLE) if value.type == LONG else value
-        sums = self._output(replace(aggregate, function="sum", args=(summed,), type=type_))
-        counts = self._output(replace(aggregate, function="count", args=(value,), type=LONG))
-        count = Aggregate("sum", (counts,), LONG)
-        mean = Call("divide", (Aggregate("sum", (sums,), type_), count), DOUBLE)
-        some = Call("greater_than", (count, Literal(0, LONG)), BOOLEAN)
-        return Call("case", (some, mean, Literal(None, DOUBLE)), DOUBLE)
+        slot = None if any(True for _ in slot_columns(aggregate)) else merged(aggregate, self._output)
+        if slot is not None:
+            self._slots[aggregate] = slot
+        return slot is not None
 
     def _output(self, expr: Expr) -> Column:
         self.outputs.append(expr)

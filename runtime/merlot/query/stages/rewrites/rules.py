@@ -6,14 +6,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from merlot.query.stages.rewrites.distinct_below_joins import distinct_below_joins
 from merlot.query.stages.rewrites.drop_columns import drop_columns
+from merlot.query.stages.rewrites.group_below_joins import group_below_joins
 from merlot.query.stages.rewrites.inline_with import inline_with
 from merlot.query.stages.rewrites.merge_derived import merge_derived
 from merlot.query.stages.rewrites.merge_outer import merge_outer
 from merlot.query.stages.rewrites.partial_aggregates import partial_aggregates
 from merlot.query.stages.rewrites.push_filters import push_filters
 from merlot.query.stages.rewrites.push_limits import push_limits
+from merlot.query.stages.rewrites.reduce_joins import reduce_joins
 from merlot.query.stages.rewrites.simplify import simplify
+from merlot.query.stages.sizes import TableSizes, UnknownSizes
 from merlot.sql.budget import Budget
 from merlot.tree.relations import Statement
 
@@ -30,7 +34,7 @@ class RewriteRule:
     """Rule that rewrites a statement into one with the same answer."""
 
     name: str
-    apply: Callable[[Statement], Statement]
+    apply: Callable[[Statement, TableSizes], Statement]
     """Function that returns the rewritten statement, or the very statement if it changes nothing."""
 
 
@@ -43,21 +47,31 @@ class RewriteResult:
     rules: tuple[str, ...] = ()
 
 
+def _whatever_sizes(apply: Callable[[Statement], Statement]) -> Callable[[Statement, TableSizes], Statement]:
+    return lambda statement, _: apply(statement)
+
+
 RULES: Final = (
-    RewriteRule("InlineWith", inline_with),
-    RewriteRule("MergeDerived", merge_derived),
-    RewriteRule("MergeOuter", merge_outer),
-    RewriteRule("PushFilters", push_filters),
-    RewriteRule("Simplify", simplify),
-    RewriteRule("DropColumns", drop_columns),
-    RewriteRule("PushLimits", push_limits),
-    RewriteRule("PartialAggregates", partial_aggregates),
+    RewriteRule("InlineWith", _whatever_sizes(inline_with)),
+    RewriteRule("MergeDerived", _whatever_sizes(merge_derived)),
+    RewriteRule("MergeOuter", _whatever_sizes(merge_outer)),
+    RewriteRule("ReduceJoins", _whatever_sizes(reduce_joins)),
+    RewriteRule("PushFilters", _whatever_sizes(push_filters)),
+    RewriteRule("Simplify", _whatever_sizes(simplify)),
+    RewriteRule("DropColumns", _whatever_sizes(drop_columns)),
+    RewriteRule("PushLimits", _whatever_sizes(push_limits)),
+    RewriteRule("PartialAggregates", _whatever_sizes(partial_aggregates)),
+    RewriteRule("GroupBelowJoins", group_below_joins),
+    RewriteRule("DistinctBelowJoins", distinct_below_joins),
 )
 
 
-def rewritten(statement: Statement, budget: Budget | None = None) -> RewriteResult:
-    """Return the statement after all rules but those that its option skips. Raise the errors of `budget`."""
+def rewritten(statement: Statement, budget: Budget | None = None, sizes: TableSizes | None = None) -> RewriteResult:
+    """Return the statement after all rules but those that its option skips. Raise the errors of `budget`.
+
+    sizes: estimates for its tables; None: nothing is known of them."""
     budget = budget or Budget()
+    sizes = sizes or UnknownSizes()
     skipped = skipped_rules(statement)
     rules = [rule for rule in RULES if rule.name.lower() not in skipped]
     made, applied = statement, dict[str, None]()
@@ -65,7 +79,7 @@ def rewritten(statement: Statement, budget: Budget | None = None) -> RewriteResu
         before = made
         for rule in rules:
             budget.look()
-            after = rule.apply(made)
+            after = rule.apply(made, sizes)
             if after is not made:
                 applied[rule.name] = None
                 made = after

@@ -43,6 +43,7 @@ from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
+from merlot.security.views import Views
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
 from merlot.vectors import account
@@ -69,6 +70,8 @@ class SqlRequest:
     """True if the result stays in columns, for a caller that sends it in blocks."""
     taker: RowConsumer | None = None
     """Takes the rows of a large answer as they come; the answer then lacks these rows."""
+    views: Views | None = None
+    """What the asker sees of tables; None for everything."""
 
 
 class Answers(Protocol):
@@ -175,7 +178,7 @@ class Queries:
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
-            plan = await self._planner.plan(request.sql, request.options)
+            plan = await self._planner.plan(request.sql, request.options, request.views)
             answer.warnings = plan.wishes.warnings
             self._charge(plan)
             if plan.wishes.client_request_id is not None:

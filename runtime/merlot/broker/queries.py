@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from merlot.broker import metrics
+from merlot.broker.concealment import ConcealingConsumer, conceal, concealed_plan, is_concealed, with_views
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Leaves, QueryCall, summed_stats
 from merlot.broker.offloading import in_thread, is_quick, last_step
@@ -93,6 +94,7 @@ class _RunningQuery:
     client_request_id: str | None
     task: asyncio.Task[Any]
     is_withdrawn: bool = False
+    plan: PlannedQuery | None = None
 
 
 class Queries:
@@ -139,7 +141,7 @@ class Queries:
         assert task is not None
         running = self._running[answer.request_id] = _RunningQuery(request.sql, request.client_request_id, task)
         try:
-            await self._fill(answer, request, number)
+            await self._fill(answer, request, running, number)
         except asyncio.CancelledError:
             if not running.is_withdrawn:
                 raise
@@ -151,7 +153,12 @@ class Queries:
         elapsed_s = self._clock.monotonic() - started
         answer.time_used_ms = int(elapsed_s * 1000)
         metrics.observe(answer, elapsed_s)
-        self.log.observe(request.sql, request.options, answer, elapsed_s)
+        plan = running.plan
+        if plan is None or not plan.views:
+            self.log.observe(request.sql, request.options, answer, elapsed_s)
+            return answer
+        self.log.observe(request.sql, request.options, answer, elapsed_s, plan.views)
+        conceal(answer, plan, request.views)
         return answer
 
     @property
@@ -171,26 +178,31 @@ class Queries:
             running.task.cancel()
         return bool(matches)
 
-    async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
+    async def _fill(self, answer: BrokerAnswer, request: SqlRequest, running: _RunningQuery, number: int) -> None:
         """Run the query and write its result into the answer."""
         # Planning may also compile a kernel; the time that takes is not counted against the query's deadline.
         deadline_base = asyncio.get_running_loop().time() - compile_time.seconds()
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
-            plan = await self._planner.plan(request.sql, request.options, request.views)
+            plan = running.plan = await self._planner.plan(request.sql, request.options, request.views)
             answer.warnings = plan.wishes.warnings
             self._charge(plan)
             if plan.wishes.client_request_id is not None:
                 answer.client_request_id = plan.wishes.client_request_id
-                self._running[answer.request_id].client_request_id = answer.client_request_id
-            if plan.stages is not None:
+                running.client_request_id = answer.client_request_id
+            if plan.is_explain and plan.views and is_concealed(plan, request.views):
+                answer.result = concealed_plan(plan)
+                answer.num_servers_queried = answer.num_servers_responded = 1
+            elif plan.stages is not None:
                 ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 await self._stages.fill(answer, plan, plan.stages, ask)
+                if plan.is_explain and plan.views and isinstance(answer.result, ResultRows):
+                    answer.result = with_views(answer.result, plan)
             elif plan.constant is not None:
                 answer.result = await self._constants(plan.constant, plan.timeout_ms / 1000)
                 answer.num_servers_queried = answer.num_servers_responded = 1
@@ -201,6 +213,8 @@ class Queries:
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 taker = request.taker
+                if taker is not None and plan.views:
+                    taker = ConcealingConsumer(taker, plan, request.views)
                 if taker is None or not await self._selections.fill(answer, plan, ask, taker):
                     await self._fill_from_servers(answer, plan, ask)
             if plan.wishes.drops_rows:
@@ -208,12 +222,7 @@ class Queries:
         except MerlotError as error:
             answer.exceptions = (QueryException.of(error),)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
-            if (shortage := account.out_of_memory(error)) is not None:
-                answer.exceptions = (QueryException.of(shortage),)
-                return
-            _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", answer.request_id, request.sql)
-            text = f"internal error, see the broker's log for requestId={answer.request_id}"
-            answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
+            answer.exceptions = (_unexpected(error, request.sql, answer.request_id),)
 
     async def _constants(self, bound: BoundQuery, timeout_s: float) -> ResultRows:
         """Return the row of a SELECT without FROM. Values that planning did not compute are computed in a thread."""
@@ -245,6 +254,8 @@ class Queries:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
             if plan.rewrites is not None:
                 explained = replace(explained, rows=with_rewrites(explained.rows, plan.rewrites))
+            if plan.views:
+                explained = replace(explained, rows=with_views(explained.rows, plan))
         cancel = last_step(ask.deadline, self._clock)
         await self._fill_from_gathered(answer, plan, table, asked.gathered, explained, cancel)
         answer.num_segments_pruned_by_broker = asked.selection.num_pruned
@@ -286,6 +297,14 @@ class Queries:
         if is_quick(plan.tree, partials, self._inline_values):
             return _reduce(plan, partials, table, cancel, by_column=by_column)
         return await in_thread(cancel, _reduce, plan, partials, table, cancel, by_column=by_column)
+
+
+def _unexpected(error: Exception, sql: str, request_id: str) -> QueryException:
+    """Return what a client reads of an error that nobody raised on purpose; a bug is logged."""
+    if (shortage := account.out_of_memory(error)) is not None:
+        return QueryException.of(shortage)
+    _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", request_id, sql)
+    return named(QueryErrorCode.INTERNAL, f"internal error, see the broker's log for requestId={request_id}")
 
 
 def _reduce(

@@ -16,9 +16,9 @@ from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
 from merlot.broker.planning.staged import BoundStages, PlannedTable, bind_stages, wants_stages
 from merlot.broker.planning.threads import PlanningThreads
-from merlot.broker.planning.view_keys import TextKey, ViewKeys, are_seen, seen
 from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
+from merlot.broker.view_keys import TextKey, ViewKeys, are_seen, seen
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.functions.instants import Moment

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from merlot.broker.planning.view_keys import seen
 from merlot.broker.tables import ServedTable
+from merlot.broker.view_keys import seen
 from merlot.errors import NotFoundError
 from merlot.functions.instants import Moment
 from merlot.ids import TableName, raw_name

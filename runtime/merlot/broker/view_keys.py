@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 from merlot.errors import NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.security.access import WHOLE_TABLE, TableView
 from merlot.security.views import Views
 
+N = TypeVar("N", TableName, str)
 MAX_TEXTS: Final = 4_000
 """Plans of as many texts, and as many shapes, are cached."""
 ViewKey = tuple[tuple[TableName, TableView], ...]
@@ -34,7 +35,7 @@ def seen(views: Views | None, table: str) -> TableView:
     return WHOLE_TABLE if view.is_whole else view
 
 
-def are_seen(made_for: Mapping[TableName, TableView], tables: Iterable[TableName], views: Views) -> bool:
+def are_seen(made_for: Mapping[N, TableView], tables: Iterable[N], views: Views) -> bool:
     """Return True if a plan for these tables was made for what the asker sees of them."""
     for table in tables:
         view = views.view(table)

@@ -63,7 +63,6 @@ def conceal(answer: BrokerAnswer, plan: PlannedQuery, views: Views | None) -> No
     answer.stats = QueryStats(
         num_docs_scanned=stats.num_docs_scanned,
         num_entries_scanned_post_filter=stats.num_entries_scanned_post_filter,
-        num_segments_matched=stats.num_segments_matched,
         num_groups_limit_reached=stats.num_groups_limit_reached,
     )
     answer.total_docs = answer.num_segments_pruned_by_broker = 0

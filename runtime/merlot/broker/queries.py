@@ -152,13 +152,11 @@ class Queries:
             del self._running[answer.request_id]
         elapsed_s = self._clock.monotonic() - started
         answer.time_used_ms = int(elapsed_s * 1000)
-        metrics.observe(answer, elapsed_s)
         plan = running.plan
-        if plan is None or not plan.views:
-            self.log.observe(request.sql, request.options, answer, elapsed_s)
-            return answer
-        self.log.observe(request.sql, request.options, answer, elapsed_s, plan.views)
-        conceal(answer, plan, request.views)
+        if plan is not None and plan.views:
+            conceal(answer, plan, request.views)  # before it is logged: askers may read what they asked
+        metrics.observe(answer, elapsed_s)
+        self.log.observe(request.sql, request.options, answer, elapsed_s)
         return answer
 
     @property

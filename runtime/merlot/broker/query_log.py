@@ -9,17 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.settings import BrokerSettings
-from merlot.broker.view_keys import are_seen
 from merlot.clock import Clock
-from merlot.ids import TableName, raw_name
-from merlot.security.access import TableView
-from merlot.security.views import Views
 from merlot.sql.normal_form import normal_form
 from merlot.values.periods import DAY_MS
 
@@ -41,21 +37,15 @@ class LoggedQuery(NamedTuple):
     num_docs_scanned: int
     num_entries_scanned_in_filter: int
     num_segments_processed: int
-    tables: tuple[str, ...] = ()
-    views: Mapping[str, TableView] = {}
 
 
 @dataclass(slots=True)
 class Form:
-    """Sums over the queries of one normal form, by askers who see the same of its tables."""
+    """Sums over the queries of one normal form."""
 
     table: str
     normal: str
     options: str
-    views: tuple[tuple[str, TableView], ...] = ()
-    """Raw names of the tables of which something is left out or replaced, with the views."""
-    tables: tuple[str, ...] = ()
-    """Raw names of all tables."""
     count: float = 0.0
     time_ms: float = 0.0
     longest_ms: float = 0.0
@@ -94,8 +84,7 @@ class Form:
         }
 
 
-FormKey = tuple[str, str, str, tuple[tuple[str, TableView], ...]]
-Forms = OrderedDict[FormKey, Form]
+Forms = OrderedDict[tuple[str, str, str], Form]
 
 
 class QueryLog:
@@ -112,11 +101,8 @@ class QueryLog:
         self._num_skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def observe(
-        self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float, views: Mapping[TableName, TableView] = {}
-    ) -> None:
-        """Log a query that was answered, with what its asker sees of tables other than all. Failed queries, and queries
-        that read no table, are left out."""
+    def observe(self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float) -> None:
+        """Log a query that was answered. Failed queries, and queries that read no table, are left out."""
         if not self._max_forms or not answer.tables or answer.exceptions or len(sql) > MOST_CHARS:
             return
         pending = self._pending
@@ -128,20 +114,15 @@ class QueryLog:
         stats = answer.stats
         scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
         shared_options = _shared(options)
-        elapsed_ms, tables = elapsed_s * 1000, answer.tables
-        by_raw_name = {raw_name(table): view for table, view in views.items()} if views else views
-        pending.extend(
-            LoggedQuery(table, sql, shared_options, elapsed_ms, *scanned, tables, by_raw_name) for table in tables
-        )
+        pending.extend(LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned) for table in answer.tables)
 
-    def report(self, table: str, views: Views | None = None) -> dict[str, Any]:
-        """Return the log of a table, by its raw name; forms that took longest in total come first. With `views`, only
-        of queries by askers who saw the same of all their tables: texts contain values."""
+    def report(self, table: str) -> dict[str, Any]:
+        """Return the log of a table, by its raw name; forms that took longest in total come first."""
         self._fold()
         merged: Forms = OrderedDict()
         for form in (*self._former.values(), *self._forms.values()):
-            if form.table == table and (views is None or are_seen(dict(form.views), form.tables, views)):
-                _add(merged, replace(form, views=()), self._max_samples)
+            if form.table == table:
+                _add(merged, form, self._max_samples)
         queries = sorted(merged.values(), key=lambda form: -form.time_ms)
         return {
             "table": table,
@@ -198,14 +179,12 @@ def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Ite
             num_segments_processed=weight * query.num_segments_processed,
             last_ms=now_ms,
             samples=[query.sql],
-            views=tuple(sorted(query.views.items(), key=lambda item: item[0])),
-            tables=query.tables,
         )
 
 
 def _add(forms: Forms, form: Form, max_samples: int) -> None:
     """Add a form to `forms`, and move it to the end, where the latest is."""
-    key = form.table, form.normal, form.options, form.views
-    total = forms.pop(key, None) or Form(*key, tables=form.tables)
+    key = form.table, form.normal, form.options
+    total = forms.pop(key, None) or Form(*key)
     total.add(form, max_samples)
     forms[key] = total

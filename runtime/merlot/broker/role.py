@@ -29,7 +29,6 @@ from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
-from merlot.security.views import Views
 
 _LOG = logging.getLogger(__name__)
 
@@ -190,10 +189,9 @@ class BrokerRole:
         """Texts of the queries under way, by request id."""
         return self._queries.running
 
-    def query_log(self, table: str, views: Views | None = None) -> Mapping[str, object]:
-        """Return the log of the queries that named the table lately; `table` is its raw name. With `views`, only of
-        askers who see the same."""
-        return self._queries.log.report(table, views)
+    def query_log(self, table: str) -> Mapping[str, object]:
+        """Return the log of the queries that named the table lately; `table` is its raw name."""
+        return self._queries.log.report(table)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
         """Cancel a running query; return False if no query has the id."""

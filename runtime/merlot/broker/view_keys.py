@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeVar
+from typing import Final
 
-from merlot.errors import NotFoundError
-from merlot.ids import TableName, raw_name
+from merlot.errors import AccessDeniedError
+from merlot.ids import TableName
 from merlot.security.access import WHOLE_TABLE, TableView
 from merlot.security.views import Views
 
-N = TypeVar("N", TableName, str)
 MAX_TEXTS: Final = 4_000
 """Plans of as many texts, and as many shapes, are cached."""
 ViewKey = tuple[tuple[TableName, TableView], ...]
@@ -27,15 +26,15 @@ TextKey = tuple[str, str] | tuple[str, str, ViewKey]
 
 
 def seen(views: Views | None, table: str) -> TableView:
-    """Return what is seen of a table. Raise NotFoundError, as for a table that does not exist, if it must not be
-    queried."""
+    """Return what is seen of a table. Raise AccessDeniedError if it must not be queried, whether it exists or not: ask
+    before the table is looked for."""
     view = WHOLE_TABLE if views is None else views.view(table)
     if view is None:
-        raise NotFoundError(f"table does not exist table={raw_name(table)}")
+        raise AccessDeniedError(f"permission denied right=query table={table:.200}")
     return WHOLE_TABLE if view.is_whole else view
 
 
-def are_seen(made_for: Mapping[N, TableView], tables: Iterable[N], views: Views) -> bool:
+def are_seen(made_for: Mapping[TableName, TableView], tables: Iterable[TableName], views: Views) -> bool:
     """Return True if a plan for these tables was made for what the asker sees of them."""
     for table in tables:
         view = views.view(table)

@@ -152,8 +152,8 @@ class Planner:
 
     async def plan(self, sql: str, options: str, views: Views | None = None) -> PlannedQuery:
         """Return the plan for a text and what the asker sees; without `views`, everything. Raise the errors of parsing
-        and binding, NotFoundError for a table that does not exist or must not be queried, UnusableViewError, and
-        PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
+        and binding, NotFoundError for an unknown table, AccessDeniedError for one that must not be queried or whose
+        view does not fit, and PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
         key = (sql, options) if views is None else self._view_keys.find(sql, options, views)
         cached = self._plans.get(key)
         if cached is not None and self._is_current(cached) and (views is None or _is_seen(cached, views)):
@@ -303,10 +303,10 @@ class Planner:
         parsed = one_stage(statement)
         if parsed.table is None:
             return bind(parsed, None, request_options, moment, budget), None, WHOLE_TABLE
+        view = seen(views, parsed.table)
         table = self._find_table(parsed.table)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
-        view = seen(views, table.name)
         table.check_spelled(parsed.table)
         options = with_nulls(request_options, null_handling=table.spec.null_handling)
         return bind(parsed, table.schema, options, moment, budget, view), table, view

@@ -72,16 +72,16 @@ def bind_stages(
     budget: Budget,
     views: Views | None = None,
 ) -> BoundStages:
-    """Bind and cut a statement. Raise the errors of binding, and NotFoundError for a table that does not exist or must
-    not be queried."""
+    """Bind and cut a statement. Raise the errors of binding, NotFoundError for an unknown table, and AccessDeniedError
+    for one that must not be queried."""
     tables: dict[str, ServedTable] = {}
     restricted: dict[str, TableView] = {}
 
     def find_schema(name: str) -> TableSchema:
+        view = seen(views, name)
         table = tables.get(name) or find_table(name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
-        view = seen(views, table.name)
         table.check_spelled(name)
         tables[name] = table
         if not view.is_whole:

@@ -26,8 +26,8 @@ TextKey = tuple[str, str] | tuple[str, str, ViewKey]
 
 
 def seen(views: Views | None, table: str) -> TableView:
-    """Return what is seen of a table. Raise AccessDeniedError if it must not be queried, whether it exists or not: ask
-    before the table is looked for."""
+    """Return what is seen of a table, given its name; as written if there is no such table. Raise AccessDeniedError if
+    it must not be queried: whether it exists shows for tables only that may be queried."""
     view = WHOLE_TABLE if views is None else views.view(table)
     if view is None:
         raise AccessDeniedError(f"permission denied right=query table={table:.200}")

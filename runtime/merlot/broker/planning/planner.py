@@ -303,8 +303,8 @@ class Planner:
         parsed = one_stage(statement)
         if parsed.table is None:
             return bind(parsed, None, request_options, moment, budget), None, WHOLE_TABLE
-        view = seen(views, parsed.table)
         table = self._find_table(parsed.table)
+        view = seen(views, parsed.table if table is None else table.name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
         table.check_spelled(parsed.table)

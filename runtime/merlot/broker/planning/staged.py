@@ -78,8 +78,8 @@ def bind_stages(
     restricted: dict[str, TableView] = {}
 
     def find_schema(name: str) -> TableSchema:
-        view = seen(views, name)
         table = tables.get(name) or find_table(name)
+        view = seen(views, name if table is None else table.name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
         table.check_spelled(name)

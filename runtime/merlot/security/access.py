@@ -93,17 +93,23 @@ class Grant:
     tables: tuple[str, ...]
     rights: frozenset[Right]
     view: TableView = WHOLE_TABLE
+    excepted: tuple[str, ...] = ()
+    """Patterns of tables that are not granted. A grant with any is never of the whole cluster."""
 
     def covers(self, table: str | None) -> bool:
         """Return True if the grant is about the table, or, for None, about the whole cluster."""
         if table is None:
-            return ALL_TABLES in self.tables
+            return ALL_TABLES in self.tables and not self.excepted
         name = folded(table)
-        return any(fnmatchcase(name, pattern.lower()) for pattern in self.tables)
+        return _fits(name, self.tables) and not _fits(name, self.excepted)
 
     def gives(self, right: Right) -> bool:
         """Return True if the grant contains the right, or ADMIN, which implies it."""
         return right in self.rights or Right.ADMIN in self.rights
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns)
 
 
 def folded(table: str) -> str:

@@ -12,12 +12,15 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
 import orjson
+
+from merlot.security.access import Identity
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +43,18 @@ class AuditSettings:
     """True: queries are recorded, too."""
     with_texts: bool = False
     """True: queries are recorded with their texts, constants included."""
+
+
+def entry(event: str, identity: Identity, client: str, **facts: Any) -> dict[str, Any]:
+    """Return a line's members: when, what, who and from where, and facts about it."""
+    return {
+        "timeMs": time.time_ns() // 1_000_000,
+        "event": event,
+        "user": identity.name,
+        "method": identity.method,
+        "from": client,
+        **facts,
+    }
 
 
 class AuditLog:

@@ -11,21 +11,19 @@ import asyncio
 import hashlib
 import os
 from collections import OrderedDict
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from merlot.clock import Clock, SystemClock
 from merlot.errors import AccessDeniedError, NotAuthenticatedError
 from merlot.security.access import ANONYMOUS, OPEN, Access, Identity, Right
 from merlot.security.audit import AuditLog
 from merlot.security.credentials import BearerToken, Credential, Password, PeerCertificate
-from merlot.security.kubernetes_tokens import TokenReviewer
-from merlot.security.oidc import OidcVerifier
-from merlot.security.passwords import PasswordVerifier
 from merlot.security.rules import AccessRules
 
-REMEMBERED_S: Final = 60.0
+if TYPE_CHECKING:
+    from merlot.security.verifiers import Verifiers
+
 MAX_REMEMBERED: Final = 10_000
-OPEN_RULES: Final = AccessRules(OPEN)
 
 
 class Known(NamedTuple):
@@ -45,34 +43,41 @@ class Door:
         self, rules: AccessRules | None = None, clock: Clock | None = None, audit: AuditLog | None = None
     ) -> None:
         self._clock = clock or SystemClock()
-        self._passwords = PasswordVerifier(self._clock)
+        self._verifiers: Verifiers | None = None
         self._key = os.urandom(32)
         self._known: OrderedDict[bytes, Known] = OrderedDict()
         self._proofs: dict[tuple[bytes, int], asyncio.Task[Known]] = {}
         """Credentials that are being verified: connections that present the same one wait for one verification."""
+        self.access: Access = OPEN
+        """Rights by the current document."""
         self.audit = audit
         self.version = 0
-        self.is_open = True
-        self.use(rules)
+        if rules is not None:
+            self.use(rules)
 
-    def use(self, rules: AccessRules | None) -> None:
-        """Go by other rules from now on; None opens the door."""
-        self._rules = rules or OPEN_RULES
-        self.is_open = rules is None
-        self._oidc = OidcVerifier(self._rules.issuers, self._clock)
-        review = self._rules.kubernetes
-        self._reviewer = None if review is None else TokenReviewer(review)
+    @property
+    def is_open(self) -> bool:
+        """Return True if there is no access document."""
+        return self._verifiers is None
+
+    def use(self, rules: AccessRules) -> None:
+        """Go by a new document from now on."""
+        from merlot.security.verifiers import Verifiers  # an open door needs none of their libraries
+
+        if self._verifiers is None:
+            self._verifiers = Verifiers(rules, self._clock)
+        else:
+            self._verifiers.use(rules)
+        self.access = rules.access
         self._known.clear()
         self.version += 1
 
     def close(self) -> None:
-        """Stop verifying."""
-        self._passwords.close()
-
-    @property
-    def access(self) -> Access:
-        """Rights by the current document."""
-        return self._rules.access
+        """Stop verifying, and write what waits for the audit log."""
+        if self._verifiers is not None:
+            self._verifiers.close()
+        if self.audit is not None:
+            self.audit.close()
 
     def is_fresh(self, known: Known) -> bool:
         """Return True if an identity need not be proved again yet."""
@@ -82,7 +87,7 @@ class Door:
         """Return who the caller is: anonymous without a credential. `client` is their address.
 
         Raise NotAuthenticatedError if the credential is wrong, UnavailableError if it cannot be verified now."""
-        if self.is_open or credential is None:
+        if self._verifiers is None or credential is None:
             return Known(ANONYMOUS, float("inf"), self.version)
         digest = self._digest(credential)
         known = self._known.get(digest)
@@ -91,7 +96,8 @@ class Door:
         key = digest, self.version
         proof = self._proofs.get(key)
         if proof is None:
-            proof = self._proofs[key] = asyncio.create_task(self._prove_and_remember(digest, credential, client))
+            proving = self._prove_and_remember(self._verifiers, digest, credential, client)
+            proof = self._proofs[key] = asyncio.create_task(proving)
             proof.add_done_callback(lambda done: self._forget_proof(key, done))
         return await asyncio.shield(proof)
 
@@ -100,41 +106,17 @@ class Door:
         if not proof.cancelled():
             proof.exception()  # retrieved even if every waiting connection has gone
 
-    async def _prove_and_remember(self, digest: bytes, credential: Credential, client: str) -> Known:
+    async def _prove_and_remember(
+        self, verifiers: Verifiers, digest: bytes, credential: Credential, client: str
+    ) -> Known:
         version = self.version
-        identity, lasts_s = await self._prove(credential, client)
+        identity, lasts_s = await verifiers.prove(credential, client)
         known = Known(identity, self._clock.monotonic() + lasts_s, version)
         if version == self.version:
             self._known[digest] = known
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
         return known
-
-    async def _prove(self, credential: Credential, client: str) -> tuple[Identity, float]:
-        """Return the identity, and for how many seconds it may be remembered."""
-        match credential:
-            case Password():
-                return await self._passwords.identify(credential, self._rules.users, client), REMEMBERED_S
-            case BearerToken(token):
-                return await self._prove_token(token)
-            case PeerCertificate(names):
-                identity = next((self._rules.certificates[n] for n in names if n in self._rules.certificates), None)
-                return identity or ANONYMOUS, REMEMBERED_S
-
-    async def _prove_token(self, token: str) -> tuple[Identity, float]:
-        now_ms = self._clock.now_ms()
-        static = self._rules.tokens.get(hashlib.sha256(token.encode()).hexdigest())
-        if static is not None:
-            left_s = REMEMBERED_S if static.expires_ms is None else (static.expires_ms - now_ms) / 1000
-            if left_s <= 0:
-                raise NotAuthenticatedError("token has expired: ask for a new one")
-            return static.identity, min(left_s, REMEMBERED_S)
-        if self._oidc.knows(token):
-            identity, expires_s = await self._oidc.identify(token)
-            return identity, max(0.0, min(expires_s - now_ms / 1000, REMEMBERED_S))
-        if self._reviewer is not None:
-            return await self._reviewer.identify(token), REMEMBERED_S
-        raise NotAuthenticatedError("token is not known")
 
     def _digest(self, credential: Credential) -> bytes:
         match credential:
@@ -152,12 +134,6 @@ def check(access: Access, identity: Identity, right: Right, table: str | None) -
     NotAuthenticatedError if nobody has said who they are."""
     if not access.allows(identity, right, table):
         raise refusal(identity, right, table)
-
-
-def check_any(access: Access, identity: Identity, right: Right) -> None:
-    """Raise AccessDeniedError if the identity has the right to no table at all."""
-    if not access.allows_any(identity, right):
-        raise refusal(identity, right, None)
 
 
 def refusal(identity: Identity, right: Right, table: str | None) -> AccessDeniedError:

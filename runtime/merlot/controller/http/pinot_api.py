@@ -15,8 +15,10 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, one_of, query
+from merlot.http.door import READING, of_any, of_table
 from merlot.ids import raw_name
 from merlot.pinot.writes import PinotWriteResult
+from merlot.security.access import Right
 
 Json = dict[str, Any]
 
@@ -53,7 +55,7 @@ class _PinotApi:
         self._writes = service.pinot_writes
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE, right=of_any(Right.MANAGE))
     async def create_table(self, request: web.Request) -> web.Response:
         """Add a table of Pinot's table config, or the half of one that it lacks; its schema was written before."""
         config = await _json_object(request)
@@ -61,7 +63,7 @@ class _PinotApi:
         return _done(f"Table {_name_with_type(config)} successfully added", result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED, right=of_any(Right.MANAGE))
     async def validate_table(self, request: web.Request) -> web.Response:
         """Say whether a table config could be added, and what of it has no equivalent."""
         config = await _json_object(request)
@@ -69,7 +71,7 @@ class _PinotApi:
         return _with_notes({str(config["tableType"]).upper(): config}, result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE, right=of_table(Right.MANAGE))
     async def change_table(self, request: web.Request) -> web.Response:
         """Change a table as Pinot's table config says; what such a config cannot say stays."""
         config = await _json_object(request)
@@ -81,6 +83,7 @@ class _PinotApi:
         query("state", "What the table is to be.", one_of("enable", "disable"), is_required=True),
         answers.TYPE,
         answer=answers.STATUS,
+        right=of_table(Right.MANAGE),
     )
     async def change_state(self, request: web.Request) -> web.Response:
         """`?state=enable|disable`: whether queries of the table are answered; its manifest's `suspend`. `type` may name
@@ -96,19 +99,24 @@ class _PinotApi:
         return json_answer({"status": f"Request to {state.lower()} table '{name}' is successful"})
 
     @answered
-    @describe(answer=answers.NAMES)
+    @describe(answer=answers.NAMES, right=of_any(*READING))
     async def schema_names(self, _request: web.Request) -> web.Response:
         """Names of all schemas: those of tables, and those that were written apart."""
         return json_answer(await asyncio.to_thread(self._writes.schema_names))
 
     @answered
-    @describe(answer=answers.SCHEMA)
+    @describe(answer=answers.SCHEMA, right=of_table(*READING, parameter="schema"))
     async def schema(self, request: web.Request) -> web.Response:
         """A schema, in Pinot's form."""
         return json_answer(await asyncio.to_thread(self._writes.schema, request.match_info["schema"]))
 
     @answered
-    @describe(query("override", "Change a schema that is there.", FLAG), body=answers.SCHEMA, answer=answers.DONE)
+    @describe(
+        query("override", "Change a schema that is there.", FLAG),
+        body=answers.SCHEMA,
+        answer=answers.DONE,
+        right=of_any(Right.MANAGE),
+    )
     async def create_schema(self, request: web.Request) -> web.Response:
         """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
         document, must_be_new = await _json_object(request), not flag(request, "override", default=True)
@@ -116,13 +124,13 @@ class _PinotApi:
         return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
-    @describe(body=answers.SCHEMA, answer=answers.SCHEMA)
+    @describe(body=answers.SCHEMA, answer=answers.SCHEMA, right=of_any(Right.MANAGE))
     async def validate_schema(self, request: web.Request) -> web.Response:
         """Answer the schema if a table could have it."""
         return json_answer(await asyncio.to_thread(self._writes.check_schema, await _json_object(request)))
 
     @answered
-    @describe(body=answers.SCHEMA, answer=answers.DONE)
+    @describe(body=answers.SCHEMA, answer=answers.DONE, right=of_table(Right.MANAGE, parameter="schema"))
     async def change_schema(self, request: web.Request) -> web.Response:
         """Change a schema, and the columns of the table that has it: columns are added and widened, none goes."""
         document = await _json_object(request)
@@ -130,7 +138,7 @@ class _PinotApi:
         return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
-    @describe(answer=answers.STATUS)
+    @describe(answer=answers.STATUS, right=of_table(Right.MANAGE, parameter="schema"))
     async def delete_schema(self, request: web.Request) -> web.Response:
         """Forget a schema that no table has."""
         name = request.match_info["schema"]
@@ -138,7 +146,7 @@ class _PinotApi:
         return json_answer({"status": f"Schema {name} deleted"})
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE, right=of_any(Right.MANAGE))
     async def create_configs(self, request: web.Request) -> web.Response:
         """Add a schema and its table, at once, of Pinot's TableConfigs."""
         document = await _json_object(request)
@@ -146,7 +154,7 @@ class _PinotApi:
         return _done(f"TableConfigs {result.names[0]} successfully added", result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED, right=of_any(Right.MANAGE))
     async def validate_configs(self, request: web.Request) -> web.Response:
         """Say whether TableConfigs could be added, and what of them has no equivalent."""
         document = await _json_object(request)
@@ -154,7 +162,7 @@ class _PinotApi:
         return _with_notes(document, result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE, right=of_table(Right.MANAGE))
     async def change_configs(self, request: web.Request) -> web.Response:
         """Change a table and its schema, at once."""
         document, name = await _json_object(request), request.match_info["table"]
@@ -165,7 +173,7 @@ class _PinotApi:
         return _done(f"TableConfigs updated for {name}", result)
 
     @answered
-    @describe(answer=answers.STATUS)
+    @describe(answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def delete_configs(self, request: web.Request) -> web.Response:
         """Delete a table with its schema and all of its segments."""
         name = request.match_info["table"]

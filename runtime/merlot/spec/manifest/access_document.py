@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pydantic import ValidationError
@@ -156,7 +156,11 @@ def _grant(grant: spec.AccessGrant) -> Grant:
 
 def _check(document: spec.AccessDocument) -> Iterator[ManifestProblem]:
     """Return the problems between fields, and those of SQL texts."""
-    identities = {"users": document.users, "tokens": document.tokens, "certificates": document.certificates}
+    identities: dict[str, Sequence[spec.User | spec.Token | spec.Certificate]] = {
+        "users": document.users,
+        "tokens": document.tokens,
+        "certificates": document.certificates,
+    }
     seen: dict[str, str] = {}
     for kind, named in identities.items():
         for number, one in enumerate(named):

@@ -44,6 +44,15 @@ class RouteRight:
     """True: QUERY suffices only if rows and columns are neither left out nor masked, since the answer tells of them
     all."""
 
+    def __str__(self) -> str:
+        if self is PUBLIC:
+            return "everybody"
+        if self is IDENTIFIED:
+            return "everybody without wrong credentials"
+        rights = " or ".join(right for right in Right if right in self.rights)
+        where = f"{{{self.scope}}}" if isinstance(self.scope, str) else self.scope.value
+        return f"{rights} of {where}{', nothing hidden' if self.is_whole else ''}"
+
 
 PUBLIC: Final = RouteRight(frozenset(), Scope.CLUSTER)
 """Everybody may ask, and nobody is identified."""
@@ -86,7 +95,8 @@ async def admitted(request: web.Request, needed: RouteRight | None) -> web.Respo
 
 def identity_of(request: web.Request) -> Identity:
     """Return who asks."""
-    return request.get(_IDENTITY, ANONYMOUS)
+    identity: Identity = request.get(_IDENTITY, ANONYMOUS)
+    return identity
 
 
 def check_route(access: Access, identity: Identity, needed: RouteRight | None, path: Mapping[str, str]) -> None:
@@ -121,6 +131,18 @@ def may(request: web.Request, right: Right, table: str | None) -> bool:
     """Return True if the caller has a right to a table, or, for None, to the cluster."""
     door = request.config_dict.get(DOOR)
     return door is None or door.is_open or door.access.allows(identity_of(request), right, table)
+
+
+def may_any(request: web.Request, right: Right) -> bool:
+    """Return True if the caller has a right to at least one table that may exist."""
+    door = request.config_dict.get(DOOR)
+    return door is None or door.is_open or door.access.allows_any(identity_of(request), right)
+
+
+def is_guarded(request: web.Request) -> bool:
+    """Return True if there is an access document."""
+    door = request.config_dict.get(DOOR)
+    return door is not None and not door.is_open
 
 
 def owner_of(request: web.Request) -> str | None:

@@ -211,13 +211,17 @@ class MinionRole:
         except OSError as error:
             raise UnavailableError(f"cannot make the data folder path={folder} reason={error.strerror}") from error
 
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes."""
+        health = health_routes(readiness_of(self.not_ready))
+        return [*health, *process_routes(), web.get("/tasks", self._tasks)]
+
     async def _start_http(self) -> None:
         if self._config.http_port is None:
             return
         app = web.Application()
         app[DOOR] = self._door
-        health = health_routes(readiness_of(self.not_ready))
-        app.add_routes([*health, *process_routes(), web.get("/tasks", self._tasks)])
+        app.add_routes(self.routes())
         self._http = HttpServer(app)
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 

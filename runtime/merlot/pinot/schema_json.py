@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
@@ -26,7 +26,7 @@ def to_pinot(name: str, table_schema: TableSchema) -> Json:
     return answer
 
 
-def without_columns(schema: Json, hidden: Collection[str]) -> Json:
+def without_columns(schema: Mapping[str, Any], hidden: Collection[str]) -> Mapping[str, Any]:
     """Return a schema in Pinot's form without some columns, whose names are in lower case."""
     if not hidden:
         return schema

@@ -81,14 +81,8 @@ class RpcListener:
         """Listen, and return the port; the system chooses it if `port` is 0. Raise UnavailableError if it is taken."""
         options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_RUNNING)
-        handler = grpc.unary_stream_rpc_method_handler(
-            self._submit,
-            response_serializer=lambda message: message.SerializeToString(),
-        )
-        of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
-        handlers = {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
         self._server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items()]
+            [grpc.method_handlers_generic_handler(service, methods) for service, methods in self.methods().items()]
         )
         try:
             bound: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
@@ -96,6 +90,15 @@ class RpcListener:
             raise UnavailableError(f"cannot listen for gRPC address={host}:{port}") from error
         await self._server.start()
         return bound
+
+    def methods(self) -> dict[str, dict[str, Any]]:
+        """Return the handlers of all methods by service and name."""
+        handler = grpc.unary_stream_rpc_method_handler(
+            self._submit,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+        of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
+        return {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
 
     async def close(self, grace_s: float) -> None:
         """Accept no more calls; running calls get `grace_s` to end, or a moment if that is longer."""

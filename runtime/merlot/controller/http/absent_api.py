@@ -15,7 +15,7 @@ from merlot.http.described import describe
 from merlot.http.door import PUBLIC
 
 _NO_ZOOKEEPER: Final = "the metastore is not Pinot's tree: ask /tables/{table}/idealstate, /externalview or /status"
-_NO_USERS: Final = "there are no users: whoever reaches a port may use it; let the network decide who does"
+_NO_USERS: Final = "users are in the access document (--access), which is a file: change it there"
 _NO_TASKS: Final = "minions have no task queues by type: ask /rollups, /status or /segments/{table}/lineage"
 
 _NO_MANUAL_INSTANCES: Final = (

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -42,13 +43,14 @@ from merlot.errors import (
     UnavailableError,
 )
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
-from merlot.http.door import PUBLIC, READING, of_any, of_cluster, of_table
+from merlot.http.door import PUBLIC, READING, authorize, hidden_columns, of_any, of_cluster, of_table, sees
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import raw_name
 from merlot.pinot import cluster_json
+from merlot.pinot.schema_json import without_columns
 from merlot.security.access import Right
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.uris import http_url, redact
@@ -245,8 +247,13 @@ class _ControllerApi:
 
     @answered
     @describe(answer=record({"tables": answers.NAMES}), right=of_any(*READING))
-    async def tables(self, _request: web.Request) -> web.Response:
-        return json_answer({"tables": await asyncio.to_thread(self._service.table_names)})
+    async def tables(self, request: web.Request) -> web.Response:
+        return json_answer({"tables": await self._seen_tables(request)})
+
+    async def _seen_tables(self, request: web.Request) -> list[str]:
+        """Return the raw names of the tables that the caller may know of."""
+        names = await asyncio.to_thread(self._service.table_names)
+        return [name for name in names if sees(request, name)]
 
     @answered
     @describe(answers.TYPE, answer=by_name(answers.TABLE_CONFIG), right=of_table(*READING, is_whole=True))
@@ -271,7 +278,9 @@ class _ControllerApi:
     @answered
     @describe(answer=answers.SCHEMA, right=of_table(*READING))
     async def schema(self, request: web.Request) -> web.Response:
-        return await self._of_table(request, self._service.schema)
+        name = request.match_info["table"]
+        schema = await asyncio.to_thread(self._service.schema, name)
+        return json_answer(without_columns(schema, hidden_columns(request, name)))
 
     @answered
     @describe(answer=answers.TABLE_INSTANCES, right=of_table(*READING))
@@ -326,24 +335,24 @@ class _ControllerApi:
         asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
         brokers = await asyncio.to_thread(self._service.brokers)
         names = await asyncio.to_thread(self._service.reading.typed_names)
-        return json_answer({name: brokers for name in names if not asked or raw_name(name) in asked})
+        return json_answer({name: brokers for name in names if _is_wanted(request, name, asked)})
 
     @answered
     @describe(
         answer=record({"tenants": by_name(answers.BROKERS), "tables": by_name(answers.BROKERS)}), right=of_any(*READING)
     )
-    async def brokers_by_all(self, _request: web.Request) -> web.Response:
+    async def brokers_by_all(self, request: web.Request) -> web.Response:
         """Live brokers, by tenant and by table."""
         brokers = await asyncio.to_thread(self._service.brokers)
-        names = await asyncio.to_thread(self._service.table_names)
+        names = await self._seen_tables(request)
         return json_answer({"tenants": {"default": brokers}, "tables": dict.fromkeys(names, brokers)})
 
     @answered
     @describe(answer=by_name(answers.BROKERS), right=of_any(*READING))
-    async def brokers_by_table(self, _request: web.Request) -> web.Response:
+    async def brokers_by_table(self, request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
         # Raw names, as in Pinot: its client for Node looks tables up so.
-        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
+        return json_answer(dict.fromkeys(await self._seen_tables(request), brokers))
 
     @answered
     @describe(answer=answers.BROKERS, right=of_table(*READING))
@@ -421,8 +430,11 @@ class _ControllerApi:
     @describe(answers.DRY_RUN, bodies={"application/yaml": TEXT}, answer=answers.APPLIED, right=of_any(Right.MANAGE))
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
+        may_manage = partial(authorize, request, Right.MANAGE)
         async with self._applying:
-            results = await asyncio.to_thread(self._service.apply, text, dry_run=_is_dry_run(request))
+            results = await asyncio.to_thread(
+                self._service.apply, text, dry_run=_is_dry_run(request), authorize=may_manage
+            )
         return json_answer([result.to_json() for result in results])
 
     @answered
@@ -457,6 +469,11 @@ class _ControllerApi:
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return json_answer(await asyncio.to_thread(read, request.match_info["table"]))
+
+
+def _is_wanted(request: web.Request, table: str, asked: Collection[str]) -> bool:
+    """Return True if a list is to contain a table: asked for, or all are, and the caller may know of it."""
+    return (not asked or raw_name(table) in asked) and sees(request, table)
 
 
 def _fence(request: web.Request) -> Fence | None:

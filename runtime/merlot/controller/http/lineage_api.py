@@ -185,7 +185,9 @@ class _LineageApi:
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
         brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
         entry = request.match_info["entry"]
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)) as session:
+        passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
+        timeout = aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, headers=passed) as session:
             states = await asyncio.gather(*(_routing(session, broker, table, entry) for broker in brokers.values()))
         return json_answer({"brokers": dict(zip(brokers, states, strict=True))})
 

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, asked_half, json_answer
 from merlot.errors import InvalidInputError
-from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, array, by_name, describe, one_of, record
-from merlot.http.door import IDENTIFIED, PUBLIC, READING, of_any, of_table
+from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, array, by_name, describe, one_of, query, record
+from merlot.http.door import IDENTIFIED, PUBLIC, READING, is_guarded, may, may_any, of_any, of_table, sees
 from merlot.pinot.reads import PinotReads
+from merlot.security.access import Right
+
+_RIGHTS: Final = {
+    "READ": Right.QUERY,
+    "CREATE": Right.INSERT,
+    "UPDATE": Right.MANAGE,
+    "DELETE": Right.MANAGE,
+}
+"""Right by Pinot's kind of access."""
 
 
 def routes(service: PinotReads) -> list[web.RouteDef]:
@@ -51,9 +60,10 @@ class _ReadApi:
 
     @answered
     @describe(answer=answers.NAMES, right=of_any(*READING))
-    async def table_names(self, _request: web.Request) -> web.Response:
-        """Names of all tables."""
-        return json_answer(await asyncio.to_thread(self._service.table_names))
+    async def table_names(self, request: web.Request) -> web.Response:
+        """Names of all tables that the caller may know of."""
+        names = await asyncio.to_thread(self._service.table_names)
+        return json_answer([name for name in names if sees(request, name)])
 
     @answered
     @describe(answer=answers.TABLE_CONFIGS, right=of_table(*READING, is_whole=True))
@@ -119,18 +129,18 @@ class _ReadApi:
     @describe(
         answer=record({"tenants": by_name(answers.NAMES), "tables": by_name(answers.NAMES)}), right=of_any(*READING)
     )
-    async def brokers(self, _request: web.Request) -> web.Response:
+    async def brokers(self, request: web.Request) -> web.Response:
         """Names of live brokers, by tenant and by table."""
         names = await asyncio.to_thread(self._service.broker_names)
-        tables = await asyncio.to_thread(self._service.typed_names)
+        tables = await self._seen_typed_names(request)
         return json_answer({"tenants": {"default": names}, "tables": dict.fromkeys(tables, names)})
 
     @answered
     @describe(answer=by_name(answers.NAMES), right=of_any(*READING))
-    async def brokers_by_table(self, _request: web.Request) -> web.Response:
+    async def brokers_by_table(self, request: web.Request) -> web.Response:
         """Names of live brokers, by table."""
         names = await asyncio.to_thread(self._service.broker_names)
-        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.typed_names), names))
+        return json_answer(dict.fromkeys(await self._seen_typed_names(request), names))
 
     @answered
     @describe(answer=answers.NAMES, right=of_table(*READING))
@@ -172,15 +182,29 @@ class _ReadApi:
 
     @answered
     @describe(answer=record({"workflow": TEXT}), right=PUBLIC)
-    async def auth_info(self, _request: web.Request) -> web.Response:
-        """That there is no login."""
-        return json_answer({"workflow": "NONE"})
+    async def auth_info(self, request: web.Request) -> web.Response:
+        """Say how Pinot's console is to log in: NONE without an access document, BASIC with one."""
+        return json_answer({"workflow": "BASIC" if is_guarded(request) else "NONE"})
 
     @answered
-    @describe(answer=FLAG, right=IDENTIFIED)
-    async def auth_verify(self, _request: web.Request) -> web.Response:
-        """Say that the caller may: who reaches this port may read everything (docs/security.md)."""
-        return json_answer(True)
+    @describe(
+        query("tableName", "Table that the access is to; any table if left out."),
+        query("accessType", "READ, CREATE, UPDATE or DELETE; READ if left out."),
+        answer=FLAG,
+        right=IDENTIFIED,
+    )
+    async def auth_verify(self, request: web.Request) -> web.Response:
+        """Say whether the caller may read, or change, a table."""
+        kind = request.query.get("accessType", "READ").upper()
+        if kind not in _RIGHTS:
+            raise InvalidInputError(f"accessType must be one of {', '.join(_RIGHTS)} got={kind!r:.50}")
+        table = request.query.get("tableName", "")
+        right = _RIGHTS[kind]
+        return json_answer(may(request, right, table) if table else may_any(request, right))
+
+    async def _seen_typed_names(self, request: web.Request) -> list[str]:
+        names = await asyncio.to_thread(self._service.typed_names)
+        return [name for name in names if sees(request, name)]
 
     async def _by_half(self, request: web.Request, read: Callable[[str], dict[str, Any]]) -> web.Response:
         half = asked_half(request)

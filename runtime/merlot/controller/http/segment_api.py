@@ -12,7 +12,7 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FILE, FLAG, describe, header, query, record
-from merlot.http.door import of_any, of_table
+from merlot.http.door import authorize, of_any, of_table
 from merlot.security.access import Right
 
 RELOAD = (
@@ -64,6 +64,7 @@ class _SegmentApi:
         table = query.get("tableName", "")
         if not table:
             raise InvalidInputError("tableName says of which table the segment is: it is missing")
+        authorize(request, Right.INSERT, table)
         if query.get("tableType", "OFFLINE").upper() != "OFFLINE":
             raise InvalidInputError("segments of a stream are made of its messages; upload to tableType=OFFLINE")
         kind = request.headers.get("UPLOAD_TYPE", "SEGMENT").upper()

@@ -28,8 +28,8 @@ MAX_COST: Final = 15
 MAX_PASSWORD_BYTES: Final = 72
 """bcrypt reads no more."""
 NUM_THREADS: Final = 2
-MAX_WAITING: Final = 32
-MAX_WAITING_PER_CLIENT: Final = 4
+MAX_WAITING: Final = 64
+MAX_WAITING_PER_CLIENT: Final = 16
 FAILURES: Final = 10
 """Failed attempts that an address may make at once; one more is allowed every `FAILURE_S`."""
 FAILURE_S: Final = 3.0

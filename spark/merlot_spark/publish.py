@@ -22,7 +22,15 @@ from typing import Any
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import RowCounts
 from merlot.cluster.segments.publish import check_files
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidInputError,
+    MerlotError,
+    NotAuthenticatedError,
+    NotFoundError,
+    UnavailableError,
+)
 from merlot.ids import RawTableName, SegmentKey, SegmentName
 from merlot.security import own_credentials
 from merlot.spec import manifest, shape
@@ -36,6 +44,8 @@ WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds to wait before each further attempt while the controller cannot be reached."""
 _FAMILIES: Mapping[int, type[MerlotError]] = {
     400: InvalidInputError,
+    401: NotAuthenticatedError,
+    403: AccessDeniedError,
     404: NotFoundError,
     409: ConflictError,
     413: InvalidInputError,

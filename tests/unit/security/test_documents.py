@@ -21,6 +21,7 @@ from merlot.spec.manifest.access_document import is_closed, load_access
 from merlot.testing.patience import PATIENCE_S
 
 HASH = hashed("secret")
+ROLE = "roles:\n  - name: reader\n    grants:\n      - {rights: "
 
 
 def problems_of(text: str, **files: str) -> list[tuple[int | None, str]]:
@@ -52,27 +53,11 @@ def problems_of(text: str, **files: str) -> list[tuple[int | None, str]]:
         ("oidc:\n  - {issuer: i, audiences: [a], jwksFile: k}", 2, "no JWKS"),
         ("oidc:\n  - {issuer: i, audiences: [], jwksUrl: 'https://x'}", 2, "at least 1"),
         ("oidc:\n  - {issuer: i, audiences: [a], jwksUrl: 'https://x', algorithms: [HS256]}", 2, "HS256"),
-        (
-            "bindings:\n  - {role: reder, users: [a]}\nroles:\n  - {name: reader, grants: [{rights: [query], tables: [t]}]}",
-            2,
-            "did you mean reader?",
-        ),
-        (
-            "roles:\n  - name: r\n    grants:\n      - {rights: [query], tables: [t], rows: ['a = 1) OR (1 = 1']}",
-            4,
-            "rows[0]",
-        ),
-        (
-            "roles:\n  - name: r\n    grants:\n      - {rights: [insert], tables: [t], rows: ['a = 1']}",
-            4,
-            "does not grant query",
-        ),
-        (
-            "roles:\n  - name: r\n    grants:\n      - {rights: [query], tables: [t], hidden: [B], masks: {b: '0'}}",
-            4,
-            "is hidden",
-        ),
-        ("roles:\n  - name: r\n    grants:\n      - {rights: [read], tables: [t]}", 4, "read"),
+        (f"bindings:\n  - {{role: reder, users: [a]}}\n{ROLE}[query], tables: [t]}}", 2, "did you mean reader?"),
+        (f"{ROLE}[query], tables: [t], rows: ['a = 1) OR (1 = 1']}}", 4, "rows[0]"),
+        (f"{ROLE}[insert], tables: [t], rows: ['a = 1']}}", 4, "does not grant query"),
+        (f"{ROLE}[query], tables: [t], hidden: [B], masks: {{b: '0'}}}}", 4, "is hidden"),
+        (f"{ROLE}[read], tables: [t]}}", 4, "read"),
     ],
 )
 def test_problems_have_a_line_and_say_what_to_do(text: str, line: int | None, words: str) -> None:

@@ -11,7 +11,7 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from merlot.broker import metrics
 from merlot.broker.audited_queries import audit_query
@@ -46,10 +46,12 @@ from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
 from merlot.security.access import ANONYMOUS, Identity, Right
 from merlot.security.door import Door, check
+from merlot.sql.budget import Budget
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
 from merlot.vectors import account
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 INLINE_CONSTANTS = 100
@@ -180,6 +182,11 @@ class Queries:
         return {
             request_id: running.sql for request_id, running in self._running.items() if asker in (None, running.asker)
         }
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
+        return await self._planner.run(sql, work)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
         """Make a running query answer that it was cancelled. Return False if no query has the id, or if `asker` has

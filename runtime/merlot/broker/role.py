@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from merlot import __version__
 from merlot.broker.directory import Directory
@@ -31,7 +31,9 @@ from merlot.http.door import DOOR
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.security.door import Door
+from merlot.sql.budget import Budget
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 
@@ -196,6 +198,11 @@ class BrokerRole:
     def query_log(self, table: str, asker: str | None = None) -> Mapping[str, object]:
         """Return the log of the queries that named the table lately, by its raw name: all, or those of `asker`."""
         return self._queries.log.report(table, asker)
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
+        return await self._queries.plan_with(sql, work)
 
     def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
         """Cancel a running query; return False if no query that `asker` may cancel has the id."""

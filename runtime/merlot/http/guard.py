@@ -85,8 +85,6 @@ class Guard:
         try:
             if not all(map(_is_text, request.headers.values())):
                 return _refusal(400, "a header is not UTF-8")
-            if not _is_text(request.raw_path):
-                return _refusal(400, "the path or the query is not UTF-8, write other bytes as %XX")
             if (reason := refusal(request.method, request.headers, self._hosts)) is not None:
                 return _refusal(403, reason)
             return await self._admitted(request, handler, connection)
@@ -164,8 +162,8 @@ async def _read_body(request: web.Request, limit: BodyLimit, connection: _Guarde
 
 
 def _is_text(value: str) -> bool:
-    """Return True if a part of a request's head is valid UTF-8. aiohttp keeps other bytes as lone surrogates, which no
-    answer can hold."""
+    """Return True if the header is valid UTF-8. aiohttp keeps other bytes as lone surrogates, which no answer can
+    hold."""
     try:
         value.encode()
     except UnicodeEncodeError:

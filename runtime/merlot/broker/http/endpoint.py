@@ -6,9 +6,8 @@ this app is started with `handler_cancellation=True`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, Protocol, TypeVar
 
@@ -33,7 +32,7 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.table_types import table_type_of, typed_name, typed_names
-from merlot.errors import AccessDeniedError, InvalidInputError
+from merlot.errors import AccessDeniedError, InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
 from merlot.http.door import READING, hidden_columns, identity_of, may, of_any, of_table, owner_of, sees
 from merlot.http.guard import BODY_LIMITS, BodyLimit
@@ -44,6 +43,7 @@ from merlot.ids import TableName, raw_name
 from merlot.pinot import schema_json
 from merlot.pinot.schema_json import without_columns
 from merlot.security.access import Right
+from merlot.sql.budget import Budget
 from merlot.sql.normal_form import normal_form
 from merlot.sql.parse import parse, parse_statement
 
@@ -70,6 +70,11 @@ class BrokerInterface(Answers, Protocol):
 
     def query_log(self, table: str, asker: str | None = None) -> Mapping[str, object]:
         """Return the log of the queries that named the table lately, by its raw name: all, or those of `asker`."""
+        ...
+
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
         ...
 
     def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
@@ -156,12 +161,19 @@ class _Paths:
             return _response(await self._cursors.begin(request, fields, asker))
         return _response(await answer_fields(self._broker, fields, asker))
 
+    async def _run(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text as its planning is run: in a thread, until a deadline, while the client waits."""
+        try:
+            return await self._broker.plan_with(sql, work)
+        except UnavailableError as error:
+            raise web.HTTPServiceUnavailable(text=str(error)) from error
+
     @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED, right=of_any(Right.QUERY))
     async def validate_syntax(self, request: web.Request) -> web.Response:
         """Check whether a text is a query by its grammar alone: tables and columns are not looked up."""
         sql = await _sql_of(request)
         try:
-            await asyncio.to_thread(parse_statement, sql)
+            await self._run(sql, lambda budget: parse_statement(sql, budget))
         except InvalidInputError as error:
             problem = QueryException.of(error)
             return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
@@ -171,11 +183,15 @@ class _Paths:
     async def query_fingerprint(self, request: web.Request) -> web.Response:
         """A query without its constants, and a hash of that: one for all that ask the same of different values."""
         sql = await _sql_of(request)
+
+        def fingerprint_of(budget: Budget) -> str:
+            parse_statement(sql, budget)
+            return normal_form(sql)
+
         try:
-            await asyncio.to_thread(parse_statement, sql)
+            fingerprint = await self._run(sql, fingerprint_of)
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=QueryException.of(error).message) from error
-        fingerprint = normal_form(sql)
         return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
     @describe(
@@ -222,8 +238,9 @@ class _Paths:
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
         """`{server: [segments]}` of the table of `?query=`, whose name says the half: as Pinot's Spark connector reads
         it. A name without a type is of both halves."""
+        sql = request.query.get("query", "")
         try:
-            name = (await asyncio.to_thread(parse, request.query.get("query", ""))).table
+            name = (await self._run(sql, lambda budget: parse(sql, budget))).table
         except InvalidInputError as error:
             raise web.HTTPBadRequest(text=str(error)) from error
         if name is None:

@@ -17,6 +17,7 @@ from merlot.cluster.records import BucketRecord, TrashRecord
 from merlot.cluster.tasks.records import WatermarkRecord
 from merlot.errors import CorruptionError
 from merlot.metastore.checksums import opened, sealed
+from merlot.metastore.protocol import DamagedNode, Node
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 
@@ -153,6 +154,24 @@ def test_a_flipped_bit_of_a_row_is_told_by_its_path(file: Path) -> None:
         connection.close()
 
 
+def test_a_damaged_record_hides_no_other_of_a_listing(file: Path) -> None:
+    store = SqliteMetastore(file)
+    for name in "abc":
+        store.create(f"/all/{name}", b"{}")
+    store._database._connection.execute(
+        "UPDATE nodes SET data = CAST('[' || substr(data, 2) AS BLOB) WHERE path = '/all/b'"
+    )
+    store._database._connection.execute("UPDATE nodes SET data = CAST(data AS TEXT) WHERE path = '/all/c'")
+    first, damaged, last = store.get_many(["/all/a", "/all/b", "/all/c"])
+    assert first == last == Node(b"{}", 0)
+    assert isinstance(damaged, DamagedNode)
+    with pytest.raises(CorruptionError, match=r"path=/all/b$"):
+        len(damaged.data)
+    with pytest.raises(CorruptionError, match=r"path=/all/b$"):
+        store.get("/all/b")
+    store.close()
+
+
 def test_a_record_that_seems_to_be_of_an_ended_session_is_not_deleted(file: Path) -> None:
     store = SqliteMetastore(file)
     store.create("/CONFIGS/a", b"{}")
@@ -203,6 +222,8 @@ def test_a_flipped_bit_of_a_zookeeper_node_is_told_by_its_path(zookeeper: str) -
                 raw.set(path, flipped(stored, rng.randrange(8 * len(stored))))
                 with pytest.raises(CorruptionError, match=f"path={path}$"):
                     store.get(path)
+                [found] = store.get_many([path])
+                assert isinstance(found, DamagedNode)
             raw.set(path, data)  # as an older version writes it
             old = store.get(path)
             assert old is not None

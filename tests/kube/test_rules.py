@@ -34,7 +34,7 @@ DRAWN = 20_000
 EACH = count("MERLOT_RULE_CASES", quick=2, every=8, fuzz=40)
 """Documents of each rule that the API server judges too, and valid ones in the same measure."""
 PERIODS = ("0d", "1h", "6h", "12h", "1d", "2d", "7d", "1w", "0mo", "1mo", "3mo", "86400s", "1440m", "30d", "999999w")
-TTLS = ("0", "0d", "00h", "1d", "12h", "30d", "100", "7")
+TTLS = ("0", "0d", "00", "1d", "12h", "30d", "100", "7")
 COLUMNS = ("at", "version", "gone")
 COLUMN_TYPES = ("INT", "LONG", "FLOAT", "DOUBLE", "BIG_DECIMAL", "BOOLEAN", "TIMESTAMP", "STRING", "JSON", "BYTES")
 URIS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from merlot.errors import AccessDeniedError
 from merlot.security.access import WHOLE_TABLE, TableView
 
 
@@ -20,3 +21,6 @@ class Viewer:
 
     def may_manage(self, table: str) -> bool:
         return self.manages
+
+    def refusal(self, table: str) -> AccessDeniedError:
+        return AccessDeniedError(f"permission denied right=query table={table}")

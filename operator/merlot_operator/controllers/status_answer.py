@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LEAST_BYTES = 64 * 2**20
-"""Size in bytes that every answer may have."""
-TABLE_BYTES = 8_000
-"""Size in bytes of a table's entry without its pods."""
+LEAST_BYTES = 8 * 2**20
+"""Size in bytes that every answer may have. Parsed, a hostile one takes up to thirty times as much memory."""
+TABLE_BYTES = 24_000
+"""Size in bytes of the entries of a table without its pods and of its MergeRollupTask, whose tasks all have errors."""
 POD_BYTES = 500
 """Size in bytes of a server's or broker's entry in a table: a name and seven members, or a problem."""
 INTEGER_LIMIT = 2**64
@@ -24,7 +24,7 @@ INTEGER_LIMIT = 2**64
 
 def max_bytes(num_tables: int, num_pods: int) -> int:
     """Return how many bytes an answer may have: each table has at most an entry for each pod. 10,000 tables on 100 pods
-    may take 650 MB."""
+    may take 750 MB."""
     return LEAST_BYTES + num_tables * (TABLE_BYTES + num_pods * POD_BYTES)
 
 

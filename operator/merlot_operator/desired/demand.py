@@ -6,9 +6,10 @@ accepted may be invalid now, and its Table keeps the servers that it has.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from merlot.spec.tenancy import Resources
 from merlot.store import credentials
@@ -25,6 +26,9 @@ MAX_POOL_NAME = 48
 MAX_TENANT = 63
 """Longest name of a tenant, as of `spec.tenants.server.name`: a Table's own tenant is written there, and its name
 may be as long."""
+
+
+_INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +167,22 @@ def pool_demand(namespace: str, pool: str, tables: Iterable[Object], config: Con
             (tenant["storageClass"] for tenant in asking if "storageClass" in tenant), config.storage_class
         ),
         stores=_stores(members)[0],
-        restarted_at=max(annotations_of(table).get(RESTARTED_AT, "") for table in members),
+        restarted_at=_restarted_at(members),
         deletes_claims=all(_at(table, "spec").get("deletionPolicy") == "Delete" for table in members),
         pod_template=allowed(_template(asking), "server", config),
         stream_secrets=_stream_secrets(members),
         conflicts=tuple(_conflicts(members, wanted)),
     )
+
+
+def _restarted_at(members: Sequence[Object]) -> str:
+    """Return a text that changes when a member's annotation does. Of several instants in UTC it is the
+    last, so that nothing restarts when a Table goes. Other texts have no order."""
+    texts = {name_of(table): annotations_of(table).get(RESTARTED_AT, "") for table in members}
+    different = {text for text in texts.values() if text}
+    if len(different) < 2 or all(map(_INSTANT.fullmatch, different)):
+        return max(different, default="")
+    return digest({name: text for name, text in texts.items() if text})
 
 
 def _age(table: Object) -> tuple[str, str]:

@@ -178,14 +178,10 @@ class PercentileTDigest(AggregationFunction):
         return StoredStates(self, state) if call.types[0].base is TypeName.BYTES else state
 
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
-        starts, data = bytes_of(columns[0])
         percent = call.constants[0]
         assert isinstance(percent, int | float)
-        answers = np.empty(len(columns[0]), np.float64)
-        # A centroid has eight bytes at least.
-        scratch = np.empty(int(np.diff(starts).max(initial=0)) // 4 + 2, np.uint64)
-        sketch.quantiles(data, starts, percent / 100, scratch, answers)
-        return Vector(call.result, answers, nothing(call, np.diff(starts)))
+        answers = _quantiles(columns[0], percent / 100)
+        return Vector(call.result, answers, nothing(call, ~np.isnan(answers)))
 
     def to_bytes(self, call: AggregateCall, columns: Sequence[pa.Array]) -> pa.Array:
         """Return digests at the requested compression. A digest that came in bytes and was merged with no other stays
@@ -216,9 +212,18 @@ class PercentileRawTDigest(PercentileTDigest):
     def finish(self, call: AggregateCall, columns: Sequence[pa.Array]) -> Vector:
         empty = empty_digest(_compression(call))
         cells = self.to_bytes(call, columns).to_pylist()
-        lengths = np.array([len(cell) for cell in cells], np.int64)
         texts = pa.array([(cell or empty).hex() for cell in cells], pa.string())
-        return Vector(call.result, texts, nothing(call, lengths))
+        return Vector(call.result, texts, nothing(call, ~np.isnan(_quantiles(columns[0], 0.5))))
+
+
+def _quantiles(digests: pa.Array, share: float) -> NDArray[np.float64]:
+    """Return a quantile of each digest; NaN without values, also of a stored digest that has none."""
+    starts, data = bytes_of(digests)
+    answers = np.empty(len(digests), np.float64)
+    # A centroid has eight bytes at least.
+    scratch = np.empty(int(np.diff(starts).max(initial=0)) // 4 + 2, np.uint64)
+    sketch.quantiles(data, starts, share, scratch, answers)
+    return answers
 
 
 def _compression_of(digest: bytes) -> float:

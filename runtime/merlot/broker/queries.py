@@ -11,9 +11,10 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from merlot.broker import metrics
+from merlot.broker.audited_queries import audit_query
 from merlot.broker.concealment import ConcealingConsumer, conceal, concealed_plan, is_concealed, with_views
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Leaves, QueryCall, summed_stats
@@ -22,7 +23,7 @@ from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
-from merlot.broker.quotas import Quotas
+from merlot.broker.quotas import IdentityQuotas, Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.scatter_gather.scatter import Gathered
@@ -44,11 +45,15 @@ from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
-from merlot.security.views import Views
+from merlot.security.access import ANONYMOUS, OPEN, Identity, Right
+from merlot.security.door import Door, check
+from merlot.security.views import IdentityViews, Views
+from merlot.sql.budget import Budget
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
 from merlot.vectors import account
 
+T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 INLINE_CONSTANTS = 100
@@ -71,8 +76,12 @@ class SqlRequest:
     """True if the result stays in columns, for a caller that sends it in blocks."""
     taker: RowConsumer | None = None
     """Takes the rows of a large answer as they come; the answer then lacks these rows."""
+    identity: Identity = ANONYMOUS
+    """Who asks."""
+    client: str = ""
+    """Address that they ask from."""
     views: Views | None = None
-    """What the asker sees of tables; None for everything."""
+    """What the asker sees of tables; None: what the access document says."""
 
 
 class Answers(Protocol):
@@ -93,6 +102,9 @@ class _RunningQuery:
     sql: str
     client_request_id: str | None
     task: asyncio.Task[Any]
+    asker: str
+    views: Views | None
+    """What the asker sees of tables; None for everything."""
     is_withdrawn: bool = False
     plan: PlannedQuery | None = None
 
@@ -100,8 +112,17 @@ class _RunningQuery:
 class Queries:
     """Runs queries. Belongs to the event loop's thread."""
 
-    def __init__(self, directory: Directory, channels: Channels, clock: Clock, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        channels: Channels,
+        clock: Clock,
+        settings: BrokerSettings,
+        door: Door | None = None,
+    ) -> None:
         self._directory = directory
+        self._door = door or Door()
+        self._identity_quotas = IdentityQuotas()
         self._channels = channels
         self._clock = clock
         self._inline_values = settings.inline_values
@@ -139,9 +160,18 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[answer.request_id] = _RunningQuery(request.sql, request.client_request_id, task)
+        views, access = request.views, self._door.access
+        if views is None and access is not OPEN:
+            views = IdentityViews(access, request.identity)
+        running = self._running[answer.request_id] = _RunningQuery(
+            request.sql, request.client_request_id, task, request.identity.name, views
+        )
         try:
-            await self._fill(answer, request, running, number)
+            limits = access.limits(request.identity)
+            with self._identity_quotas.taken(request.identity, limits, self._directory.num_brokers, started):
+                await self._fill(answer, request, running, number)
+        except MerlotError as error:
+            answer.exceptions = (QueryException.of(error),)
         except asyncio.CancelledError:
             if not running.is_withdrawn:
                 raise
@@ -154,22 +184,30 @@ class Queries:
         answer.time_used_ms = int(elapsed_s * 1000)
         plan = running.plan
         if plan is not None and plan.views:
-            conceal(answer, plan, request.views)  # before it is logged: askers may read what they asked
+            conceal(answer, plan, views)  # before it is logged: askers may read what they asked
         metrics.observe(answer, elapsed_s)
-        self.log.observe(request.sql, request.options, answer, elapsed_s)
+        audit_query(self._door.audit, request, answer)
+        self.log.observe(request, answer, elapsed_s)
         return answer
 
-    @property
-    def running(self) -> Mapping[str, str]:
-        """Texts of the queries under way, by request id."""
-        return {request_id: running.sql for request_id, running in self._running.items()}
+    def running(self, asker: str | None = None) -> Mapping[str, str]:
+        """Return the texts of the queries under way by request id: all, or those that `asker` has asked."""
+        return {
+            request_id: running.sql for request_id, running in self._running.items() if asker in (None, running.asker)
+        }
 
-    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Make a running query answer that it was cancelled. Return False if no query has the id."""
+    async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
+        many wait."""
+        return await self._planner.run(sql, work)
+
+    def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
+        """Make a running query answer that it was cancelled. Return False if no query has the id, or if `asker` has
+        not asked it; None may cancel any."""
         matches = [
             running
             for request_id, running in self._running.items()
-            if wanted == (running.client_request_id if by_client_id else request_id)
+            if wanted == (running.client_request_id if by_client_id else request_id) and asker in (None, running.asker)
         ]
         for running in matches:
             running.is_withdrawn = True
@@ -183,13 +221,13 @@ class Queries:
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
-            plan = running.plan = await self._planner.plan(request.sql, request.options, request.views)
+            plan = running.plan = await self._planner.plan(request.sql, request.options, running.views)
             answer.warnings = plan.wishes.warnings
-            self._charge(plan)
+            self._charge(plan, request.identity)
             if plan.wishes.client_request_id is not None:
                 answer.client_request_id = plan.wishes.client_request_id
                 running.client_request_id = answer.client_request_id
-            if plan.is_explain and plan.views and is_concealed(plan, request.views):
+            if plan.is_explain and plan.views and is_concealed(plan, running.views):
                 answer.result = concealed_plan(plan)
                 answer.num_servers_queried = answer.num_servers_responded = 1
             elif plan.stages is not None:
@@ -212,7 +250,7 @@ class Queries:
                 )
                 taker = request.taker
                 if taker is not None and plan.views:
-                    taker = ConcealingConsumer(taker, plan, request.views)
+                    taker = ConcealingConsumer(taker, plan, running.views)
                 if taker is None or not await self._selections.fill(answer, plan, ask, taker):
                     await self._fill_from_servers(answer, plan, ask)
             if plan.wishes.drops_rows:
@@ -230,14 +268,17 @@ class Queries:
         cancel = CancelToken.after(timeout_s, self._clock)
         return await in_thread(cancel, _constant_rows, bound, cancel.check)
 
-    def _charge(self, plan: PlannedQuery) -> None:
-        """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
+    def _charge(self, plan: PlannedQuery, identity: Identity) -> None:
+        """Charge the query to its tables' quotas. Raise AccessDeniedError if one of them may not be queried,
+        QuotaExceededError or TableDisabledError."""
         if plan.stages is not None:
             tables = set(plan.stages.specs)
         elif plan.table is not None:
             tables = {plan.table}
         else:
             return
+        for name in sorted(tables):
+            check(self._door.access, identity, Right.QUERY, name)
         served = [table for name in sorted(tables) if (table := self._directory.tables.get(name)) is not None]
         for table in served:
             table.check_enabled()

@@ -12,8 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from merlot.errors import AccessDeniedError
-from merlot.ids import TableName
+from merlot.ids import TableName, raw_name
 from merlot.security.access import WHOLE_TABLE, TableView
 from merlot.security.views import Views
 
@@ -28,9 +27,11 @@ TextKey = tuple[str, str] | tuple[str, str, ViewKey]
 def seen(views: Views | None, table: str) -> TableView:
     """Return what is seen of a table, given its name; as written if there is no such table. Raise AccessDeniedError if
     it must not be queried: whether it exists shows for tables only that may be queried."""
-    view = WHOLE_TABLE if views is None else views.view(table)
+    if views is None:
+        return WHOLE_TABLE
+    view = views.view(table)
     if view is None:
-        raise AccessDeniedError(f"permission denied right=query table={table:.200}")
+        raise views.refusal(raw_name(table))
     return WHOLE_TABLE if view.is_whole else view
 
 

@@ -44,7 +44,6 @@ from merlot.controller.realtime.following import follow_stream
 from merlot.controller.tuning import ControllerTuning
 from merlot.errors import (
     ConflictError,
-    CorruptionError,
     InvalidInputError,
     MerlotError,
     NotFoundError,
@@ -277,12 +276,22 @@ class ControllerLoop:
         return dirty
 
     def _try(self, name: TableName, act: Callable[[], None]) -> None:
-        """Run what concerns one table. A table that cannot be read must not stop the others."""
+        """Run what concerns one table. A table that cannot be read, that others write all the time, or that meets a bug
+        must not stop the others. Raise UnavailableError, and ConflictError if the lease is lost."""
+        assert self._lease is not None
         try:
             act()
         except NotFoundError:
             _LOG.info("table went away table=%s", name)
-        except (CorruptionError, InvalidInputError):
+        except UnavailableError:
+            raise
+        except ConflictError as error:
+            if not self._lease.is_held(self._metastore):
+                raise
+            _LOG.info("table is reconciled later, others write it now table=%s cause=%s", name, error)
+            with self._lock:
+                self._dirty.add(name)
+        except Exception:  # noqa: BLE001 - the outermost of a table
             telemetry.CONTROLLER_PASSES.labels("failed").inc()
             _LOG.exception("table cannot be reconciled table=%s", name)
 
@@ -371,7 +380,7 @@ class ControllerLoop:
     def _pause_s(self, now: float) -> float:
         grace_ends = [since + self._config.server_grace_s for since in self._silent_since.values()]
         waits = [end - now for end in (self._next_resync, *grace_ends) if end > now]
-        if any(table.is_backfilled for table in self._tables.values()):
+        if self._dirty or any(table.is_backfilled for table in self._tables.values()):
             waits.append(self._config.tuning.retry_s)
         return max(0.01, min(waits, default=self._config.tuning.retry_s))
 

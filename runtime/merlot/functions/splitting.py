@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -18,6 +19,9 @@ from merlot.tree.types import STRING, SqlType
 from merlot.values.types import TypeName
 from merlot.vectors.vector import Vector
 
+_BLANKS: Final = "[\t-\r\x1c-\x20\u1680\u2000-\u2006\u2008-\u200a\u2028\u2029\u205f\u3000]+"
+"""Java's white space (Character.isWhitespace), which has no blank that keeps words together, such as U+00A0."""
+_AT_BLANKS: Final = re.compile(_BLANKS)
 SPLITTING: Final = Family("Splitting strings")
 _STRINGS: Final = SqlType(TypeName.STRING, is_array=True)
 
@@ -51,7 +55,7 @@ def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
     if limit > 0:
         return by_value(_STRINGS, [texts], lambda value: _limited(value, separator, limit))
     data = pa.array([texts.data.as_py()]) if texts.is_constant else texts.data
-    split = pc.split_pattern(data, separator) if separator else pc.utf8_split_whitespace(data)
+    split = pc.split_pattern(data, separator) if separator else pc.split_pattern_regex(data, _BLANKS)
     values = replace(ListValues.of(Vector(_STRINGS, split)), is_constant=texts.is_constant)
     is_kept = pc.binary_length(values.flat).to_numpy() > 0
     if separator:
@@ -62,7 +66,8 @@ def _parts(texts: Vector, separator: str, limit: int = 0) -> Any:
 
 def _limited(value: str, separator: str, limit: int) -> list[str]:
     if not separator:
-        return value.split(None, limit - 1)
+        words = _AT_BLANKS.sub("", value, count=1) if _AT_BLANKS.match(value) else value
+        return [part for part in (_AT_BLANKS.split(words, limit - 1) if limit > 1 else [words]) if part]
     parts: list[str] = []
     begin = 0
     while value:

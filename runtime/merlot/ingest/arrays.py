@@ -71,9 +71,9 @@ def plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
         column = column.chunk(0) if column.num_chunks else column.combine_chunks()
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return plain(column.dictionary_decode())
+        return pa.DictionaryArray.from_arrays(column.indices, plain(column.dictionary)).dictionary_decode()
     if pa.types.is_run_end_encoded(kind):
-        return plain(pc.run_end_decode(column))
+        return pc.run_end_decode(_with_plain_values(column))
     if isinstance(kind, pa.BaseExtensionType) and not isinstance(kind, pa.UuidType):
         return column.cast(pa.bool_()) if isinstance(kind, pa.Bool8Type) else plain(column.storage)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -184,6 +184,15 @@ def readable(source: pa.Array) -> CastResult:
     except pa.ArrowInvalid:
         return map_distinct(source.cast(pa.binary()), bytes.decode, pa.string())
     return all_good(source)
+
+
+def _with_plain_values(column: pa.RunEndEncodedArray) -> pa.RunEndEncodedArray:
+    """Return the same runs of plain values: Arrow decodes no runs of views."""
+    values = plain(column.values)
+    kind = pa.run_end_encoded(column.run_ends.type, values.type)
+    return pa.RunEndEncodedArray.from_buffers(
+        kind, len(column), [None], offset=column.offset, children=[column.run_ends, values]
+    )
 
 
 def _lists(column: pa.Array) -> pa.ListArray:

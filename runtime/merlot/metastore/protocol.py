@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import CorruptionError, InvalidInputError, UnavailableError
 
 _LOG = logging.getLogger(__name__)
 
@@ -40,6 +40,26 @@ class Node:
     version: int
     modified_ms: int | None = field(default=None, compare=False)
     """Time of the last write by the store's own clock, UTC; None if the store has no clock of its own."""
+
+
+class DamagedNode(Node):
+    """A node whose record is not what was written. Its `data` raises CorruptionError, naming the path."""
+
+    __slots__ = ("cause",)
+    cause: str
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def __init__(self, cause: CorruptionError, version: int, modified_ms: int | None = None) -> None:
+        for name, value in (("cause", str(cause)), ("version", version), ("modified_ms", modified_ms)):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"DamagedNode({self.cause!r}, version={self.version})"
+
+    @property
+    def data(self) -> bytes:
+        raise CorruptionError(self.cause)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +127,12 @@ class Metastore(Protocol):
     """Blocking access to shared state. Paths are absolute inside the cluster's chroot: `/CONFIGS/TABLE/t`."""
 
     def get(self, path: str) -> Node | None:
-        """Return the node, or None if it is missing."""
+        """Return the node, or None if it is missing. Raise CorruptionError if its record is damaged."""
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the nodes in order, pipelined; they are not one snapshot."""
+        """Return the nodes in order, pipelined; they are not one snapshot. A damaged record is a `DamagedNode`: the
+        others can be read."""
         ...
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
@@ -152,6 +173,13 @@ class Metastore(Protocol):
     def close(self) -> None:
         """End the session: its ephemerals are deleted at once."""
         ...
+
+
+def undamaged(node: Node | None) -> Node | None:
+    """Return the node; raise CorruptionError if its record is damaged."""
+    if isinstance(node, DamagedNode):
+        raise CorruptionError(node.cause)
+    return node
 
 
 def check_size(ops: Sequence[Op]) -> None:

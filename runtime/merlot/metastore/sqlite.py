@@ -22,6 +22,7 @@ from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
+    DamagedNode,
     Delete,
     MetastoreClosedError,
     MetastoreSilentError,
@@ -33,6 +34,7 @@ from merlot.metastore.protocol import (
     check_size,
     parents,
     run_callback,
+    undamaged,
 )
 
 _TABLES = """
@@ -75,11 +77,11 @@ class SqliteMetastore:
         return SqliteMetastore._on(self._database)
 
     def get(self, path: str) -> Node | None:
-        return self.get_many([path])[0]
+        return undamaged(self.get_many([path])[0])
 
     def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         with self._cursor() as cursor:
-            return [_get(cursor, path) for path in paths]
+            return [_read(cursor, path) for path in paths]
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
         self.multi([Create(path, data, ephemeral)])
@@ -215,9 +217,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     [(verdict,)] = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if verdict != "ok":
         raise CorruptionError(f"metastore file is damaged path={path} cause={verdict!r}")
-    ephemerals = "SELECT path, data, version FROM nodes WHERE session != ?"
+    ephemerals = "SELECT path, CAST(data AS BLOB), version FROM nodes WHERE session != ?"
     for name, data, version in connection.execute(ephemerals, (_PERSISTENT,)).fetchall():
-        opened(bytes(data), name, _facts(version, is_ephemeral=True))
+        opened(data, name, _facts(version, is_ephemeral=True))
 
 
 def _facts(version: int, *, is_ephemeral: bool) -> str:
@@ -262,11 +264,19 @@ def _wrapped(path: Path) -> Iterator[None]:
 
 
 def _get(cursor: sqlite3.Cursor, path: str) -> Node | None:
-    row = cursor.execute("SELECT data, version, session FROM nodes WHERE path = ?", (path,)).fetchone()
+    return undamaged(_read(cursor, path))
+
+
+def _read(cursor: sqlite3.Cursor, path: str) -> Node | None:
+    # A bit that flips in a row may make its bytes a text.
+    row = cursor.execute("SELECT CAST(data AS BLOB), version, session FROM nodes WHERE path = ?", (path,)).fetchone()
     if row is None:
         return None
     data, version, session = row
-    return Node(opened(bytes(data), path, _facts(version, is_ephemeral=session != _PERSISTENT)), version)
+    try:
+        return Node(opened(data, path, _facts(version, is_ephemeral=session != _PERSISTENT)), version)
+    except CorruptionError as error:
+        return DamagedNode(error, version)
 
 
 def _apply(cursor: sqlite3.Cursor, op: Op, session: int, changes: set[str]) -> None:

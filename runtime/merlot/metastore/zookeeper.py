@@ -32,11 +32,12 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, WatchedEvent
 
-from merlot.errors import ConflictError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, CorruptionError, NotFoundError, UnavailableError
 from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
+    DamagedNode,
     Delete,
     MetastoreClosedError,
     MetastoreSilentError,
@@ -47,6 +48,7 @@ from merlot.metastore.protocol import (
     Watch,
     check_size,
     run_callback,
+    undamaged,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -104,7 +106,7 @@ class ZooKeeperMetastore:
         return self._is_connected.is_set()
 
     def get(self, path: str) -> Node | None:
-        return self.get_many([path])[0]
+        return undamaged(self.get_many([path])[0])
 
     def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         nodes: list[Node | None] = []
@@ -290,7 +292,10 @@ def _node(path: str, answer: Any, deadline: _Deadline) -> Node | None:
         data, stat = deadline.wait(answer)
     except NoNodeError:
         return None
-    return Node(opened(data, path), stat.version, stat.mtime)
+    try:
+        return Node(opened(data, path), stat.version, stat.mtime)
+    except CorruptionError as error:
+        return DamagedNode(error, stat.version, stat.mtime)
 
 
 def _is_missing(answer: Any, deadline: _Deadline) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from merlot.errors import AccessDeniedError
 from merlot.security.access import Access, Identity, Right, TableView
+from merlot.security.door import refusal
 
 
 class Views(Protocol):
@@ -17,6 +19,10 @@ class Views(Protocol):
 
     def may_manage(self, table: str) -> bool:
         """Return True if the asker may know what the access document says of the table."""
+        ...
+
+    def refusal(self, table: str) -> AccessDeniedError:
+        """Return the error of a query of a table that must not be queried."""
         ...
 
 
@@ -34,3 +40,7 @@ class IdentityViews:
     def may_manage(self, table: str) -> bool:
         """Return True if the identity has the right to manage the table."""
         return self.access.allows(self.identity, Right.MANAGE, table)
+
+    def refusal(self, table: str) -> AccessDeniedError:
+        """Return the error of a query of a table that must not be queried; it does not say whether the table exists."""
+        return refusal(self.identity, Right.QUERY, table)

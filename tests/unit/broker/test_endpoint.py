@@ -13,6 +13,7 @@ from tests.described_answers import DescribedAnswers
 
 from merlot.broker.http.answers import ANSWER
 from merlot.broker.http.listener import GRACE_S
+from merlot.broker.planning import options as planning_options
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.cluster.instances import liveness, reports
 from merlot.cluster.manifests import tables
@@ -373,7 +374,7 @@ async def test_queries_that_arrive_while_the_broker_stops_are_waited_for_as_well
     body = {"sql": "SELECT MAX(delay) FROM flights"}
     second = asyncio.create_task(client.session.post(client.url + path, json=body))
     await server.arrived.wait()
-    [sql] = [key for key, text in client.role.running.items() if "COUNT" in text]
+    [sql] = [key for key, text in client.role.running().items() if "COUNT" in text]
     assert client.role.cancel(sql)
     assert await first == [503]
     await asyncio.wait([stopping, second], timeout=GRACE_S + 0.2, return_when=asyncio.FIRST_COMPLETED)
@@ -445,6 +446,24 @@ async def test_texts_that_differ_in_constants_have_one_fingerprint(client: Clien
     assert await fingerprint("SELECT x FROM  t WHERE y IN (3) AND z = 'b'") == (200, told)
     assert (await fingerprint("SELECT x FROM t WHERE y > 3"))[1]["queryHash"] != told["queryHash"]
     assert (await fingerprint("SELEC 1"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path", ["/query/sql/validateSyntax", "/query/sql/queryFingerprint", "/debug/routingTable/sql"]
+)
+async def test_a_text_that_is_only_checked_has_a_deadline_as_a_query_has(
+    client: Client, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(planning_options, "DEFAULT_TIMEOUT_MS", 1)
+    sql = f"SELECT {', '.join('a + 1' for _ in range(10_000))} FROM t"
+    url = f"{client.url}{path}"
+    is_get = "routing" in path
+    asked = (
+        client.session.get(url, params={"query": sql[:6000]}) if is_get else client.session.post(url, json={"sql": sql})
+    )
+    async with asked as response:
+        assert response.status == 503
+        assert "deadline" in await response.text()
 
 
 async def test_every_path_of_the_broker_is_described(client: Client) -> None:

@@ -13,11 +13,13 @@ from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.scatter_gather.scatter import Gathered, ScatterRequest
 from merlot.cluster.records import InstanceRecord, Role, RootRecord, SegmentRecord
 from merlot.cluster.segments.view import Bucket, TableView
+from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.query.answer.partial import Partial
 from merlot.query.answer.result import QueryStats
 from merlot.testing.patience import PATIENCE_S
+from merlot.vectors import account
 from merlot.wire.client import Handler, LocalChannel
 from merlot.wire.messages import ServerRequest, ServerResponse
 
@@ -54,8 +56,9 @@ async def hits_a_limit(request: ServerRequest) -> ServerResponse:
     return ServerResponse(error=(245, "too many groups"))
 
 
-def snapshot_of(reports: Mapping[InstanceId, set[str]]) -> RoutingSnapshot:
-    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url="", total_docs=1) for name in ("s1", "s2")]
+def snapshot_of(reports: Mapping[InstanceId, set[str]], num_segments: int = 2) -> RoutingSnapshot:
+    names = [f"s{number}" for number in range(1, num_segments + 1)]
+    records = [SegmentRecord(name=name, crc=1, size_bytes=1, url="", total_docs=1) for name in names]
     bucket = Bucket("x", {one.name: one for one in records}, {})
     view = TableView(TABLE, RootRecord(epoch=1, num_buckets=1), 1, {0: bucket})
     standings = dict.fromkeys(reports, ServerStanding.PREFERRED)
@@ -95,6 +98,30 @@ async def test_all_servers_answer() -> None:
     assert rows_of(gathered) == sorted(KEYS)
     assert (gathered.num_servers_queried, gathered.num_servers_responded) == (2, 2)
     assert gathered.exceptions() == ()
+
+
+async def test_answers_that_are_too_large_together_end_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(account, "TOTAL", account.Total(4 << 20))
+    hung_up = asyncio.Event()
+
+    async def is_large(request: ServerRequest) -> ServerResponse:
+        return ServerResponse(partial=Partial(pa.table({"segment": ["x" * (3 << 19)]}), QueryStats()))
+
+    async def waits(request: ServerRequest) -> ServerResponse:
+        try:
+            return await never_answers(request)
+        finally:
+            hung_up.set()
+
+    both, _ = await gather({A: is_large, B: answers})
+    assert both.exceptions() == ()
+    handlers = {A: is_large, B: is_large, InstanceId("Server_h_3"): waits}
+    every = {f"s{number}@1" for number in range(1, 7)}
+    gathered, _ = await gather(handlers, snapshot_of(dict.fromkeys(handlers, every), num_segments=6))
+    assert [problem.code for problem in gathered.exceptions()] == [QueryErrorCode.SERVER_RESOURCE_LIMIT_EXCEEDED]
+    assert gathered.partials == []
+    await asyncio.wait_for(hung_up.wait(), PATIENCE_S)
+    assert account.TOTAL.held_bytes == 0
 
 
 def other_rows(rows: pa.Table) -> Handler:

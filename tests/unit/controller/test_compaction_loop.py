@@ -97,16 +97,22 @@ def test_segments_are_compacted_though_others_are_sealed_all_the_time(metastore:
     loop.round()
     assert queue.list_tasks(metastore, UPSERT_COMPACTION) == {}, "nobody can tell its valid docs yet"
     report()
+    unread = [paths.task(UPSERT_COMPACTION, f"{TABLE}-1"), paths.task(UPSERT_COMPACTION, "other_OFFLINE-1")]
+    for path in unread:
+        metastore.create(path, b"{")
+    loop.round()
+    assert len(metastore.children(paths.tasks(UPSERT_COMPACTION))) == 2, "it is not known which segments its task has"
+    metastore.delete(unread[0])
     before = load(metastore, TABLE).version
     metastore.is_busy = True
     loop.round()
     assert load(metastore, TABLE).version > before
-    tasks = queue.list_tasks(metastore, UPSERT_COMPACTION).values()
+    tasks = queue.list_readable(metastore, UPSERT_COMPACTION)[0].values()
     assert [compaction_config(task.record).segment for task in tasks] == [first]
     metastore.is_busy = False
     config = metastore.get(paths.table_config(TABLE))
     assert config is not None
     metastore.put(paths.table_config(TABLE), b"{", config.version)
     loop.round()
-    states = [task.record.state for task in queue.list_tasks(metastore, UPSERT_COMPACTION).values()]
+    states = [task.record.state for task in queue.list_readable(metastore, UPSERT_COMPACTION)[0].values()]
     assert states == [queue.TaskState.QUEUED], "a table whose record is damaged is left alone"

@@ -22,8 +22,9 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.controller.compactions.loop import CompactionLoop
 from merlot.controller.loop import ControllerLoop, LoopConfig
 from merlot.controller.merges.loop import MergeLoop
+from merlot.controller.placement.table_follower import TableFollower
 from merlot.controller.role import ControllerConfig, ControllerRole
-from merlot.errors import InvalidInputError
+from merlot.errors import ConflictError, InvalidInputError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Create, Metastore
 from merlot.metastore.sqlite import SqliteMetastore
@@ -165,6 +166,45 @@ def test_a_table_whose_record_is_damaged_keeps_its_segments_and_holds_up_no_othe
     store.put(path, node.data, node.version + 1)
     loop.round()
     assert loads(load(store, TABLE)) == [3, 6]
+
+
+@pytest.mark.parametrize("error", [ConflictError("written by too many"), KeyError("a bug")], ids=["contested", "bug"])
+def test_a_table_that_cannot_be_reconciled_holds_up_no_other(
+    store: SqliteMetastore, loop: ControllerLoop, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    server(store, 1)
+    make_table(store)
+    other = TableName("other_OFFLINE")
+    tables.put_table(store, load_manifest(MANIFEST.replace("REPLICATION", "1").replace("name: t}", "name: other}"))[0])
+    publish(store, other, [segment("s0")])
+    reconcile = loop._reconcile
+
+    def failing(table: TableFollower, *more: Any) -> None:
+        if table.name == other:
+            raise error
+        reconcile(table, *more)
+
+    monkeypatch.setattr(loop, "_reconcile", failing)
+    loop.round()
+    assert loads(load(store, TABLE)) == [6]
+    monkeypatch.undo()
+    clock.advance(3600)
+    loop.round()
+    assert loads(load(store, other)) == [1]
+
+
+@pytest.mark.parametrize("root", [paths.LIVE, paths.DRAINS, paths.REBALANCES, paths.TABLES])
+def test_a_record_of_which_a_bit_flipped_stops_nothing_else(
+    store: SqliteMetastore, loop: ControllerLoop, root: str
+) -> None:
+    make_table(store)
+    server(store, 1)
+    path = paths.child(root, "damaged_OFFLINE")
+    store.create(path, b"{}")
+    change = "UPDATE nodes SET data = CAST('[' || substr(data, 2) AS BLOB) WHERE path = ?"
+    store._database._connection.execute(change, (path,))
+    loop.round()
+    assert loads(load(store, TABLE)) == [6]
 
 
 def test_a_server_that_restarts_keeps_its_segments_and_one_that_stays_away_loses_them(

@@ -150,6 +150,33 @@ def metric(text: str) -> list[str]:
     return [line for line in telemetry.render_metrics().decode().splitlines() if line.startswith(text)]
 
 
+@pytest.mark.parametrize("is_bit", [True, False], ids=["bit", "text"])
+def test_damaged_records_of_other_tables_hold_up_no_merge(
+    store: SqliteMetastore, clock: FakeClock, loop: MergeLoop, is_bit: bool
+) -> None:
+    make_table(store)
+    put_rollup(store)
+    history = paths.task_history(MERGE_ROLLUP, "other_OFFLINE")
+    store.create(history, b"{}")
+    for path in (paths.rollup_config("other-merge"), paths.task(MERGE_ROLLUP, "other.daily.1.2")):
+        store.create(path, b"{}" if is_bit else b"{")
+        if is_bit:
+            change = "UPDATE nodes SET data = CAST('[' || substr(data, 2) AS BLOB) WHERE path = ?"
+            store._database._connection.execute(change, (path,))
+    loop.round()
+    readable, _ = queue.list_readable(store, MERGE_ROLLUP)
+    assert {str(task.record.table) for task in readable.values()} == {TRIPS}
+    assert store.get(history) is not None, "nobody knows yet whose it is"
+
+
+def test_a_table_is_not_merged_while_one_of_its_tasks_cannot_be_read(store: SqliteMetastore, loop: MergeLoop) -> None:
+    make_table(store)
+    put_rollup(store)
+    store.create(paths.task(MERGE_ROLLUP, "trips.daily.1.2"), b"{")
+    loop.round()
+    assert store.children(paths.tasks(MERGE_ROLLUP)) == ["trips.daily.1.2"], "nobody knows which segments it holds"
+
+
 def test_a_run_goes_on_until_nothing_is_left_and_then_writes_nothing(
     store: SqliteMetastore, loop: MergeLoop, fence: Check, clock: FakeClock
 ) -> None:

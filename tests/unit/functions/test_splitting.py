@@ -17,6 +17,8 @@ from tests.contracts.functions.values import value_of
         ("SPLIT('  a  b  c ', '')", ["a", "b", "c"]),
         ("SPLIT('  ', '')", []),
         ("SPLIT('', '', 2)", []),
+        ("SPLIT('a\u00a0b\u3000c\u0085d', '')", ["a\u00a0b", "c\u0085d"]),
+        ("SPLIT(' a\u00a0b c\u2007d\x1ce', '', 2)", ["a\u00a0b", "c\u2007d\x1ce"]),
         ("SPLIT('a,b,', ',')", ["a", "b", ""]),
         ("SPLIT('a,b,', ',', 5)", ["a", "b", ""]),
         ("SPLIT(',a,b', ',', 1)", ["a,b"]),

@@ -96,6 +96,9 @@ HOSTILE |= {
 }
 SHARED = {
     "views": pa.array(["x" * 20, None, "y"], pa.string_view()),
+    "runs of views": pa.RunEndEncodedArray.from_arrays(
+        pa.array([2, 5], pa.int32()), pa.array([None, "x"], pa.string_view())
+    ),
     "runs": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array(["x", None])),
     "views of lists": pa.array([[1, 2], None, [3]], pa.list_view(pa.int64())),
     "views in lists": pa.array([["x"], None, ["y", None]], pa.list_(pa.string_view())),

@@ -237,7 +237,7 @@ def test_first_days_of_year_1_share_a_segment_that_begins_with_them(tmp_path: Pa
     found = {one.metadata.name: one.metadata.num_docs for one in result.segments}
     assert found == {"t_0001-01-01": 2, "t_0001-01-04": 1}
     records = tuple(record_of(one.metadata, "", one.size_bytes, one.blooms) for one in result.segments)
-    check_shape("t", table.spec, PublishRequest(records))
+    check_shape("t", table.spec, PublishRequest(records=records))
 
 
 def test_a_large_day_becomes_parts_of_equal_size(tmp_path: Path) -> None:

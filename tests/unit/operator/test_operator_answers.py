@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -213,6 +214,19 @@ async def test_a_controller_that_answers_nonsense_is_one_that_does_not_answer(bo
 async def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(status_answer, "LEAST_BYTES", 1000)
     await _ask(b" " * 100_000, "the answer has more than 1000 bytes tables=0 pods=0")
+
+
+@pytest.mark.parametrize("item", [b"[]", b"{}", b'{"a":1}', b"[[]]", b"1.5", b'""'])
+def test_a_hostile_answer_takes_little_memory(item: bytes) -> None:
+    """The operator's container has 512 MiB."""
+    share = 32
+    body = b'{"tables":{},"x":[%s0]}' % (b"%s," % item * (status_answer.LEAST_BYTES // share // (len(item) + 1)))
+    tracemalloc.start()
+    try:
+        status_answer.parse(body)
+        assert tracemalloc.get_traced_memory()[1] * share < 300 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("num_tables", "num_pods"), [(1, 1), (10, 100), (300, 30)])

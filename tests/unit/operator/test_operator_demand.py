@@ -60,6 +60,26 @@ def test_long_names_that_begin_alike_have_servers_of_their_own() -> None:
     assert len({own_pool(name) for name in names}) == len(names)
 
 
+def restarted(name: str, text: str) -> dict[str, Any]:
+    asking = table(name, tenants=shared())
+    return {**asking, "metadata": {**asking["metadata"], "annotations": {"merlot.dev/restarted-at": text}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("Wed Nov  4 10:00:00 UTC 2026", "Tue Dec  1 10:00:00 UTC 2026"),
+        ("Wed Nov  4 10:00:00 UTC 2026", "2026-12-01T10:00:00Z"),
+        ("2026-11-01T10:00:00Z", "2026-12-01T10:00:00Z"),
+        ("b", "a"),
+    ],
+)
+def test_every_change_of_an_annotation_restarts_the_servers_of_a_pool(before: str, after: str) -> None:
+    other = restarted("other", "2026-11-02T00:00:00Z" if before < "A" else "z")
+    assert demand(restarted("a", before), other).restarted_at != demand(restarted("a", after), other).restarted_at
+    assert demand(restarted("a", after), table("b", tenants=shared())).restarted_at == after
+
+
 def test_refused_change_asks_for_nothing() -> None:
     before = {"tenants": {"server": {"replicas": 2}, "broker": {"replicas": 3}}}
     wrong = {"tenants": {"server": {"name": "other", "replicas": 9}, "broker": {"replicas": 9}}, "suspend": True}

@@ -159,7 +159,7 @@ def test_values_on_the_way_are_given_back():
 
 
 def test_verdicts_on_the_way_are_given_back():
-    rows = ValueSource(TypeName.LONG, np.arange(100_000))
+    rows = ValueSource(TypeName.LONG, pa.array(np.arange(100_000)))
     with Working(total=_total()) as mine:
         hits, _ = verdicts(Call("greater_than", (Column("x", LONG), Literal(5, LONG)), BOOLEAN), rows)
         assert (hits.sum(), mine.held_bytes) == (99_994, 0)

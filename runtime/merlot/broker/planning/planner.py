@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from merlot.broker.planning import options as query_options
 from merlot.broker.planning.options import AnswerWishes
@@ -43,6 +44,8 @@ from merlot.sql.views import BindContext, row_filter
 from merlot.tree import tree_json
 from merlot.tree.errors import SqlError
 from merlot.tree.nodes import BoundQuery, Expr
+
+T = TypeVar("T")
 
 INLINE_SQL_CHARS = 512
 """Longest text that is planned on the event loop: a hundred conditions and their template take 15 ms, most texts 0.5
@@ -166,6 +169,12 @@ class Planner:
                 key = self._view_keys.note(sql, options, planned.tables, views)
             self._remember(key, planned)
         return planned
+
+    async def run(self, sql: str, work: Callable[[Budget], T]) -> T:
+        """Run other work on a text among the texts that are planned, with a query's deadline. Raise as `plan`."""
+        timeout_s = query_options.DEFAULT_TIMEOUT_MS / 1000
+        budget = Budget(self._clock.monotonic() + timeout_s, self._clock)
+        return await self._threads.run(len(sql), timeout_s, budget, lambda: work(budget))
 
     def close(self) -> None:
         """Plan no more long texts."""

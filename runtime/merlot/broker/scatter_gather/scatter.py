@@ -3,7 +3,8 @@
 If a server cannot be reached, is shutting down or is full, other replicas are asked for its segments, within the
 query's deadline; likewise for a single segment that a server lacks. Segments that no server answered for become
 exceptions, and then fewer servers have responded than were queried. An error about the query itself (a limit, the
-server's own timeout) ends the query. Cancelling `gather` cancels every call under way.
+server's own timeout) ends the query, as do answers that take more memory together than a query may hold. Cancelling
+`gather` cancels every call under way.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from merlot.errors import CorruptionError, UnavailableError
 from merlot.ids import InstanceId, TableName
 from merlot.kernels import compile_time
 from merlot.query.answer.partial import Partial
+from merlot.vectors import account
+from merlot.vectors.account import SMALL_BYTES, Account, MemoryShortError
+from merlot.vectors.errors import LimitExceededError
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
@@ -122,19 +126,21 @@ class _Scatter:
         unavailable = request.snapshot.unavailable if request.unavailable is None else request.unavailable
         absent = request.snapshot.absent if unavailable else ()
         self._gathered = Gathered(lost=list(unavailable), absent=set(absent))
+        self._account = Account(account.TOTAL.query_bytes, account.TOTAL)
 
     async def run(self) -> Gathered:
         routes = self._request.routes
-        if len(routes) == 1:
-            # Most point queries have one route, which needs no task and no wait set.
-            routes = self._settle(routes[0], await self._ask(routes[0]))
         try:
+            if len(routes) == 1:
+                # Most point queries have one route, which needs no task and no wait set.
+                routes = self._settle(routes[0], await self._ask(routes[0]))
             self._send(routes)
             while self._pending and self._gathered.failed is None:
                 await self._await_some()
         finally:
             for task in self._pending:
                 task.cancel()
+            account.TOTAL.close(self._account)
         return self._gathered
 
     def _send(self, routes: Sequence[ServerRoute]) -> None:
@@ -195,8 +201,19 @@ class _Scatter:
             self._lacking.update((route.instance, key) for key in outcome.missing)
             return self._retry(route, route.segments, lacks_all=False)
         self._gathered.responded.add(route.instance)
-        self._gathered.partials.append(outcome.partial)
+        self._keep(outcome.partial)
         return self._retry(route, outcome.missing) if outcome.missing else ()
+
+    def _keep(self, partial: Partial) -> None:
+        """Keep an answer. Fail if all answers take more memory than the query may hold."""
+        try:
+            if partial.nbytes > SMALL_BYTES:
+                self._account.add("answers of servers", partial.nbytes)
+        except (LimitExceededError, MemoryShortError) as error:
+            self._gathered.failed = QueryException.of(error)
+            self._gathered.partials.clear()
+            return
+        self._gathered.partials.append(partial)
 
     def _settle_failure(self, route: ServerRoute) -> Sequence[ServerRoute]:
         if self._remaining() <= 0:

@@ -5,6 +5,7 @@ A table has one small node per server, written every second or so. It outlives i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from enum import StrEnum
@@ -14,9 +15,11 @@ from pydantic.alias_generators import to_camel
 
 from merlot.cluster import paths
 from merlot.cluster.record import Record
-from merlot.errors import ConflictError, NotFoundError
+from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, NodeDeleter
+
+_LOG = logging.getLogger(__name__)
 
 
 class StreamProblem(StrEnum):
@@ -164,11 +167,16 @@ def remove_progress(metastore: Metastore, table: TableName, instance: InstanceId
 
 
 def read_progress(metastore: Metastore, table: TableName) -> Mapping[InstanceId, ProgressRecord]:
-    """Return the last record of each server, dead servers included."""
+    """Return the last record of each server, dead servers included. Records that cannot be read are left out: their
+    servers' partitions are not known."""
     folder = paths.all_progress(table)
     nodes = [paths.child(folder, name) for name in metastore.children(folder)]
-    pairs = zip(nodes, metastore.get_many(nodes), strict=True)
-    records = [ProgressRecord.from_bytes(node.data, path) for path, node in pairs if node is not None]
+    records: list[ProgressRecord] = []
+    for path, node in zip(nodes, metastore.get_many(nodes), strict=True):
+        try:
+            records += [] if node is None else [ProgressRecord.from_bytes(node.data, path)]
+        except CorruptionError as error:
+            _LOG.warning("progress of a server left out table=%s cause=%s", table, error)
     return {record.instance: record for record in records}
 
 

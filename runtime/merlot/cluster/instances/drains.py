@@ -13,7 +13,7 @@ from merlot.cluster import paths
 from merlot.cluster.records import DrainRecord
 from merlot.errors import ConflictError, CorruptionError, NotFoundError
 from merlot.ids import InstanceId
-from merlot.metastore.protocol import Create, Delete, Metastore
+from merlot.metastore.protocol import Create, Delete, Metastore, Node
 
 
 def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: int) -> DrainRecord:
@@ -26,7 +26,7 @@ def mark(metastore: Metastore, instance: InstanceId, *, leaving: bool, now_ms: i
             if node is None:
                 metastore.create(path, record.to_bytes())
                 return record
-            current = _read(node.data, path)
+            current = _read(node, path)
             if current is not None and current.leaving == leaving:
                 return current
             # The token stays: for brokers it is the same mark.
@@ -50,14 +50,12 @@ def marks(metastore: Metastore) -> Mapping[InstanceId, DrainRecord]:
     drain_paths = [paths.drain(instance) for instance in instances]
     nodes = zip(instances, drain_paths, metastore.get_many(drain_paths), strict=True)
     return {
-        InstanceId(instance): _read(node.data, path) or DrainRecord()
-        for instance, path, node in nodes
-        if node is not None
+        InstanceId(instance): _read(node, path) or DrainRecord() for instance, path, node in nodes if node is not None
     }
 
 
-def _read(data: bytes, path: str) -> DrainRecord | None:
+def _read(node: Node, path: str) -> DrainRecord | None:
     try:
-        return DrainRecord.from_bytes(data, path)
+        return DrainRecord.from_bytes(node.data, path)
     except CorruptionError:
         return None

@@ -32,7 +32,8 @@ ROLLUPS = Manifests(kind="MergeRollupTask", root=paths.ROLLUPS, path=paths.rollu
 find_rollup = ROLLUPS.find
 get_rollup = ROLLUPS.get
 list_rollups = ROLLUPS.all
-list_versions = ROLLUPS.versions
+get_version = ROLLUPS.get_version
+readable_versions = ROLLUPS.readable_versions
 
 
 class RollupConflictError(InvalidInputError):

@@ -48,10 +48,15 @@ class Manifests(Generic[RecordT]):
 
     def get(self, metastore: Metastore, name: str) -> RecordT:
         """Return the record of this name; raise NotFoundError if there is none."""
-        record = self.find(metastore, name)
-        if record is None:
+        return self.get_version(metastore, name)[0]
+
+    def get_version(self, metastore: Metastore, name: str) -> tuple[RecordT, int]:
+        """Return the record of this name with the version of its node, for a Check; raise NotFoundError if there is
+        none."""
+        node = metastore.get(self.path(name))
+        if node is None:
             raise NotFoundError(f"{self.kind} does not exist name={name}")
-        return record
+        return self.read(name, node), node.version
 
     def all(self, metastore: Metastore) -> Mapping[str, RecordT]:
         """Return all records, by name."""
@@ -64,11 +69,16 @@ class Manifests(Generic[RecordT]):
     def readable(self, metastore: Metastore) -> tuple[Mapping[str, RecordT], Set[str]]:
         """Return the records by name, and the names of the records that cannot be read. These manifests exist: treat
         none of them as deleted."""
-        records: dict[str, RecordT] = {}
+        versions, unreadable = self.readable_versions(metastore)
+        return {name: record for name, (record, _) in versions.items()}, unreadable
+
+    def readable_versions(self, metastore: Metastore) -> tuple[Mapping[str, tuple[RecordT, int]], Set[str]]:
+        """Return what `readable` does, with the versions of the nodes, for a Check."""
+        records: dict[str, tuple[RecordT, int]] = {}
         unreadable: set[str] = set()
         for name, node in self._nodes(metastore):
             try:
-                records[name] = self.read(name, node)
+                records[name] = (self.read(name, node), node.version)
             except CorruptionError:
                 unreadable.add(name)
         return records, unreadable

@@ -42,6 +42,11 @@ def config_json(config: CompactionConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", by_alias=True)
 
 
+def table_of(task_id: str) -> TableName:
+    """Return the table of a task by the task's id, also if the task cannot be read."""
+    return TableName(task_id.rpartition("-")[0])
+
+
 def compaction_config(task: TaskRecord) -> CompactionConfig:
     """Return the config of a task; raise CorruptionError if this version cannot read it."""
     try:

@@ -210,11 +210,10 @@ def trash_lists(metastore: Metastore, table: TableName) -> Iterator[tuple[str, T
     skipped."""
     for entry in metastore.children(paths.trash(table)):
         path = paths.child(paths.trash(table), entry)
-        node = metastore.get(path)
-        if node is None:
-            continue
         try:
-            yield path, TrashRecord.from_bytes(node.data, path)
+            node = metastore.get(path)
+            if node is not None:
+                yield path, TrashRecord.from_bytes(node.data, path)
         except CorruptionError as error:
             _LOG.warning("files not deleted table=%s entry=%s cause=%s", table, entry, error)
 

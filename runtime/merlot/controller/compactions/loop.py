@@ -24,7 +24,7 @@ from merlot.cluster.manifests.upserts import upserting_of
 from merlot.cluster.records import Role, TableRecord
 from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.tasks import queue
-from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs
+from merlot.cluster.tasks.compactions import UPSERT_COMPACTION, compaction_config, forget_valid_docs, table_of
 from merlot.cluster.tasks.queue import QueuedTask, TaskState
 from merlot.controller.compactions.generator import CompactionSituation, generate
 from merlot.errors import ConflictError, MerlotError, NotFoundError
@@ -72,12 +72,16 @@ class CompactionLoop:
     def _act(self, fence: Check) -> None:
         tables, unreadable = readable_tables(self._metastore)
         tasks: dict[TableName, list[QueuedTask]] = defaultdict(list)
-        for task in queue.list_tasks(self._metastore, UPSERT_COMPACTION).values():
+        readable, damaged = queue.list_readable(self._metastore, UPSERT_COMPACTION)
+        for task in readable.values():
             tasks[task.record.table].append(task)
-        self._forget_valid_docs({task.record.id for queued in tasks.values() for task in queued})
+        self._forget_valid_docs({*readable, *damaged})
         for table in self._views.keys() - tables.keys() - unreadable:
             del self._views[table]
-        for table in {*tables, *tasks}.difference(lost_tables(self._metastore), unreadable):
+        for task_id, error in damaged.items():
+            _LOG.warning("table is not compacted, one of its tasks cannot be read task=%s cause=%s", task_id, error)
+        held = {table_of(task_id) for task_id in damaged}  # it is not known which segments these tasks hold
+        for table in {*tables, *tasks}.difference(lost_tables(self._metastore), unreadable, held):
             try:
                 self._step(table, tables.get(table), tasks[table], fence)
             except MerlotError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,6 +29,7 @@ from merlot.cluster.tasks.queue import (
     merge_config,
 )
 from merlot.controller.merges.generator import Generated, MergeSituation, generate
+from merlot.controller.merges.tasks import is_task_of
 from merlot.errors import CorruptionError, InvalidInputError, NotFoundError
 from merlot.ids import TableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -181,29 +182,31 @@ class RollupReader:
         self._table_specs: dict[TableName, tuple[tuple[int, int], TableSpec]] = {}
         self._decided: dict[str, tuple[object, Generated]] = {}
         self.declared: Mapping[str, RollupRecord] = {}
-        """All MergeRollupTasks of the last look, readable or not, by name."""
+        """All MergeRollupTasks of the last look whose records can be read, by name."""
+        self.unreadable: Set[str] = frozenset()
+        """Names of the other MergeRollupTasks of the last look."""
 
     def all(self) -> list[RollupFacts]:
-        """Return every MergeRollupTask that can be read, by name. One that a newer version wrote does not stop the
-        others."""
-        queued = tasks.list_tasks(self._metastore, MERGE_ROLLUP)
-        versions = rollups.list_versions(self._metastore)
+        """Return every MergeRollupTask that can be read, by name. One that a newer version wrote, or that is damaged,
+        does not stop the others, nor does a task of its table."""
+        queued = tasks.list_readable(self._metastore, MERGE_ROLLUP)
+        versions, self.unreadable = rollups.readable_versions(self._metastore)
         self.declared = {name: record for name, (record, _) in versions.items()}
         self._forget(versions.keys())
         readable = []
+        for name in sorted(self.unreadable):
+            _LOG.warning("MergeRollupTask cannot be read name=%s cause=its record is damaged", name)
         for name, (record, version) in sorted(versions.items()):
             try:
-                readable.append(self._read(record, version, queued))
+                readable.append(self._read(record, version, *queued))
             except (CorruptionError, InvalidInputError) as error:
                 _LOG.warning("MergeRollupTask cannot be read name=%s cause=%s", name, error)
         return readable
 
     def get(self, name: str) -> RollupFacts:
         """Return the MergeRollupTask of a name. Raise NotFoundError if there is none."""
-        versioned = rollups.list_versions(self._metastore).get(name)
-        if versioned is None:
-            raise NotFoundError(f"MergeRollupTask does not exist name={name}")
-        return self._read(*versioned, tasks.list_tasks(self._metastore, MERGE_ROLLUP))
+        record, version = rollups.get_version(self._metastore, name)
+        return self._read(record, version, *tasks.list_readable(self._metastore, MERGE_ROLLUP))
 
     def decide(self, facts: RollupFacts) -> Generated:
         """Return the generator's decision about the facts."""
@@ -223,7 +226,16 @@ class RollupReader:
             self._decided[facts.name] = (key, generated)
         return generated
 
-    def _read(self, record: RollupRecord, version: int, queued: Mapping[str, QueuedTask]) -> RollupFacts:
+    def _read(
+        self,
+        record: RollupRecord,
+        version: int,
+        queued: Mapping[str, QueuedTask],
+        unreadable: Mapping[str, CorruptionError],
+    ) -> RollupFacts:
+        for task_id, error in unreadable.items():
+            if is_task_of(task_id, record.table):
+                raise error  # it is not known which segments the task holds
         table = find_table(self._metastore, record.table)
         watermarks, watermarks_version = rollups.watermarks(self._metastore, record.table)
         return RollupFacts(

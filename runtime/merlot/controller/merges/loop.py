@@ -130,7 +130,7 @@ class MergeLoop:
     def _act(self, fence: Check) -> float:
         rollups = {facts.name: facts for facts in self._reader.all()}
         self._watch_configs(rollups)
-        clean_up(self._metastore, self._reader.declared, fence)
+        clean_up(self._metastore, self._reader.declared, fence, self._reader.unreadable)
         for name in self._runs.keys() - rollups.keys():
             del self._runs[name]
         lost = lost_tables(self._metastore)

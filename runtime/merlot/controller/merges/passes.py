@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from merlot import telemetry
@@ -20,6 +20,7 @@ from merlot.cluster.tasks.queue import QueuedTask, TaskState
 from merlot.cluster.tasks.records import TaskRecord
 from merlot.cluster.tasks.settings import is_outdated
 from merlot.controller.merges.facts import RollupFacts, RollupReader, RollupTask
+from merlot.controller.merges.tasks import is_task_of
 from merlot.errors import ConflictError, NotFoundError
 from merlot.metastore.protocol import Check, Delete, Metastore, Op
 
@@ -77,23 +78,30 @@ def fitting(tasks: Sequence[TaskRecord]) -> list[TaskRecord]:
     return chosen
 
 
-def clean_up(metastore: Metastore, declared: Mapping[str, RollupRecord], fence: Check | None) -> None:
+def clean_up(
+    metastore: Metastore,
+    declared: Mapping[str, RollupRecord],
+    fence: Check | None,
+    unreadable: Set[str] = frozenset(),
+) -> None:
     """Remove what deleted MergeRollupTasks and tables left behind.
 
     Tasks of a MergeRollupTask that is gone are cancelled. Tasks of a table that is gone end, unless a minion has them;
-    the table's deletion finds what they leave. The history goes for tables that have no MergeRollupTask and no task."""
-    queued = queue.list_tasks(metastore, queue.MERGE_ROLLUP).values()
+    the table's deletion finds what they leave. The history goes for tables that have no MergeRollupTask and no task.
+    `unreadable` names the MergeRollupTasks whose tables are not known."""
+    readable, damaged = queue.list_readable(metastore, queue.MERGE_ROLLUP)
+    queued = readable.values()
     existing = metastore.children(paths.TABLES) if queued else []
     for task in queued:
         if task.record.table not in existing and queue.owner_of(metastore, task.record) is None:
             _end_unrun(metastore, task, fence)
     for task in queued:
-        is_orphan = task.record.config.get("rollup") not in declared
+        is_orphan = task.record.config.get("rollup") not in declared.keys() | unreadable
         if is_orphan and task.record.state is not TaskState.CANCELLED:
             _cancel_one(metastore, task, fence)
     in_use = {str(record.table) for record in declared.values()} | {str(task.record.table) for task in queued}
-    for table in metastore.children(paths.child(paths.TASK_HISTORY, queue.MERGE_ROLLUP)):
-        if table not in in_use:
+    for table in metastore.children(paths.child(paths.TASK_HISTORY, queue.MERGE_ROLLUP)) if not unreadable else ():
+        if table not in in_use and not any(is_task_of(task_id, table) for task_id in damaged):
             with contextlib.suppress(NotFoundError):
                 metastore.delete(paths.task_history(queue.MERGE_ROLLUP, table))
 

@@ -34,6 +34,11 @@ class MergeUnit:
         return sum(segment.num_docs for segment in self.inputs)
 
 
+def is_task_of(task_id: str, table: str) -> bool:
+    """Return whether the id is that of a task of the table, also if the task cannot be read."""
+    return task_id.startswith(f"{raw_name(table)}.")
+
+
 class TaskMaker:
     """Maker of the merge tasks of one level."""
 

@@ -70,12 +70,12 @@ def test_explain_has_no_text_of_the_filter_unless_the_asker_manages_the_table(no
     sql = "EXPLAIN PLAN FOR SELECT name FROM things WHERE id > 5"
     shown = str(node.rows(sql, ASKER))
     assert "ROW_FILTER(table:things,predicate:withheld)" in shown
-    assert not {"red", "substr", "docs:", "segmentsRemoved"} & {word for word in _WORDS if word in shown}
+    assert not any(word in shown for word in _WORDS)
     managed = str(node.rows(sql, MANAGER))
     assert all(word in managed for word in _WORDS)
 
 
-_WORDS = ("red", "substr", "docs:", "segmentsRemoved")
+_WORDS = ("'red'", "substr", "docs:", "segmentsRemoved")
 
 
 class _Rows:

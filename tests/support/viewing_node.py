@@ -83,8 +83,11 @@ async def _publish(viewing: ViewingNode, dataset: Dataset, folder: Path) -> None
     body = {"publishId": "first", "records": listed}
     await call(viewing.node, "POST", f"/segments/{dataset.name}/publish", json=body)
 
-    async def are_served() -> bool:
+    async def num_served() -> int:
         answer = await viewing.broker.query(SqlRequest(f"SELECT COUNT(*) FROM {dataset.name}"))
-        return not answer.exceptions and answer.result is not None and answer.result.rows[0][0] == dataset.rows.num_rows
+        return 0 if answer.exceptions or answer.result is None else int(answer.result.rows[0][0])
 
-    await until(are_served)
+    async def are_served() -> bool:
+        return await num_served() == dataset.rows.num_rows
+
+    await until(lambda: are_served())

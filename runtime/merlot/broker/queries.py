@@ -81,7 +81,7 @@ class SqlRequest:
     client: str = ""
     """Address that they ask from."""
     views: Views | None = None
-    """What the asker sees of tables; None: what the access document says."""
+    """The asker's views of tables; None: those of the access document."""
 
 
 class Answers(Protocol):
@@ -104,7 +104,7 @@ class _RunningQuery:
     task: asyncio.Task[Any]
     asker: str
     views: Views | None
-    """What the asker sees of tables; None for everything."""
+    """The asker's views of tables; None to see everything."""
     is_withdrawn: bool = False
     plan: PlannedQuery | None = None
 

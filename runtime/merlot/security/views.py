@@ -1,4 +1,4 @@
-"""What one identity sees of each table, as queries ask for it."""
+"""Views of tables by one identity, as queries ask for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from merlot.security.door import refusal
 
 
 class Views(Protocol):
-    """What the asker of a query sees of tables. Names of tables may have a type, and any case."""
+    """Tables as the asker of a query sees them. Their names may have a type, and any case."""
 
     def view(self, table: str) -> TableView | None:
         """Return what is seen of a table; None if the table must not be queried."""

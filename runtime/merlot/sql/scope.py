@@ -113,9 +113,9 @@ class Scope:
         for relation, column_name in parts_of_name(name, qualifier):
             if not relation or relation.lower() in self.qualifiers:
                 virtual = VIRTUAL_COLUMNS.get(column_name) if self.has_virtual_columns else None
-                known = self._spelled(column_name) if virtual is None else virtual.name
-                if known is not None:
-                    return known
+                spelled = self._spelled(column_name) if virtual is None else virtual.name
+                if spelled is not None:
+                    return spelled
         return name
 
     def find(self, name: str) -> Expr | None:
@@ -130,8 +130,8 @@ class Scope:
                 return None
             virtual = VIRTUAL_COLUMNS.get(name) if self.has_virtual_columns else None
             return virtual or self._derived(name)
-        known = self._spelled(name)
-        return None if known is None else self._seen(known)
+        spelled = self._spelled(name)
+        return None if spelled is None else self._seen(spelled)
 
     def _spelled(self, name: str) -> str | None:
         if self.schema is None:
@@ -146,13 +146,13 @@ class Scope:
         """Return the call that computes a derived column. It has the type of its column's times: TIMESTAMP, or the
         numbers of a unit."""
         derived = derived_of(name)
-        known = None if derived is None else self._spelled(derived.column)
-        if derived is None or known is None:
+        spelled = None if derived is None else self._spelled(derived.column)
+        if derived is None or spelled is None:
             return None
         assert self.schema is not None
-        column, field = self._seen(known), self.schema.field(known)
+        column, field = self._seen(spelled), self.schema.field(spelled)
         unit = None if field is None else unit_of(field.type, field.format)
-        if unit is None or column.type.is_array or column.type != self._typed(known).type:
+        if unit is None or column.type.is_array or column.type != self._typed(spelled).type:
             return None
         words = [Literal(word, STRING) for word in (str(derived.granularity), unit, "UTC", unit)]
         call = Call("datetrunc", (words[0], column, *words[1:]), LONG)

@@ -49,7 +49,7 @@ class BindContext:
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumns:
-    """What an identity sees of a table's columns."""
+    """A table's columns as an identity sees them."""
 
     schema: TableSchema
     """The columns that exist for the identity."""
@@ -94,22 +94,22 @@ def check_view(view: TableView, schema: TableSchema, *, fold: Fold = lambda call
     """Return the problems of a view of a table with this schema, a line each: predicates and masks that cannot be
     bound, and columns that the table does not have."""
     context = BindContext(fold, Moment(0))
-    known = {field.name.lower(): field for field in schema.fields}
+    fields = {field.name.lower(): field for field in schema.fields}
     problems = [f"row filter cannot be bound: {problem}" for problem in _problems_of_filters(view, schema, context)]
-    problems += [f"hidden column does not exist column={name}" for name in sorted(view.hidden - known.keys())]
+    problems += [f"hidden column does not exist column={name}" for name in sorted(view.hidden - fields.keys())]
     for name, text in sorted(view.masks.items()):
-        if name not in known:
+        if name not in fields:
             problems.append(f"masked column does not exist column={name}")
-        elif (problem := _problem(_bound_mask, text, known[name], context, nulls=True)) is not None:
+        elif (problem := _problem(_bound_mask, text, fields[name], context, nulls=True)) is not None:
             problems.append(f"mask cannot be bound column={name}: {problem}")
-    if known and known.keys() <= view.hidden:
+    if fields.keys() <= view.hidden:
         problems.append("all columns are hidden: grant no right to query the table instead")
     return problems
 
 
 def _problems_of_filters(view: TableView, schema: TableSchema, context: BindContext) -> list[str]:
-    found = (_problem(_bound_filter, text, schema, context) for text in view.row_filters)
-    return [problem for problem in found if problem is not None]
+    problems = (_problem(_bound_filter, text, schema, context) for text in view.row_filters)
+    return [problem for problem in problems if problem is not None]
 
 
 def _problem(bind: Callable[..., Expr], *args: object, **settings: object) -> str | None:

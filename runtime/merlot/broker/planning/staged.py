@@ -55,7 +55,7 @@ class BoundStages:
     filters: tuple[KeyFilter, ...] = ()
     """Filters of leaves by the keys of others, which hold if those are asked first."""
     views: Mapping[str, TableView] = field(default_factory=dict)
-    """What the asker sees of tables, by name as written, if that is not the whole table."""
+    """Views of the tables that the asker does not see whole, by name as written."""
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:

@@ -59,7 +59,7 @@ class StageContext:
 
     find_schema: FindSchema
     views: Mapping[str, TableView] = field(default_factory=dict)
-    """What the asker sees of tables, by name as written, if that is not the whole table; read after the schema."""
+    """Views of the tables that the asker does not see whole, by name as written; read after the schema."""
     fold: Fold
     moment: Moment | None = None
     budget: Budget

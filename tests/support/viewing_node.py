@@ -19,7 +19,7 @@ from merlot.broker.role import BrokerRole
 from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.security.views import Views
 from merlot.store.deepstore import DeepStore
-from merlot.testing.patience import until
+from merlot.testing.patience import PATIENCE_S
 
 
 class ViewingNode:
@@ -87,7 +87,6 @@ async def _publish(viewing: ViewingNode, dataset: Dataset, folder: Path) -> None
         answer = await viewing.broker.query(SqlRequest(f"SELECT COUNT(*) FROM {dataset.name}"))
         return 0 if answer.exceptions or answer.result is None else int(answer.result.rows[0][0])
 
-    async def are_served() -> bool:
-        return await num_served() == dataset.rows.num_rows
-
-    await until(lambda: are_served())
+    async with asyncio.timeout(PATIENCE_S):
+        while await num_served() != dataset.rows.num_rows:
+            await asyncio.sleep(0.05)

@@ -22,8 +22,17 @@ from typing import Any
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import RowCounts
 from merlot.cluster.segments.publish import check_files
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidInputError,
+    MerlotError,
+    NotAuthenticatedError,
+    NotFoundError,
+    UnavailableError,
+)
 from merlot.ids import RawTableName, SegmentKey, SegmentName
+from merlot.security import own_credentials
 from merlot.spec import manifest, shape
 from merlot.spec.shape import Shape
 from merlot.spec.table import Table
@@ -35,6 +44,8 @@ WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds to wait before each further attempt while the controller cannot be reached."""
 _FAMILIES: Mapping[int, type[MerlotError]] = {
     400: InvalidInputError,
+    401: NotAuthenticatedError,
+    403: AccessDeniedError,
     404: NotFoundError,
     409: ConflictError,
     413: InvalidInputError,
@@ -168,6 +179,8 @@ class ControllerClient:
     def _request_once(self, method: str, path: str, body: bytes | None, content_type: str | None) -> Any:
         headers = {} if content_type is None else {"Content-Type": content_type}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)
+        for name, value in own_credentials.headers().items():
+            request.add_unredirected_header(name, value)  # no other host gets them
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 return json.loads(answer.read() or b"null")

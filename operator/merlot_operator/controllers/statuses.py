@@ -13,8 +13,9 @@ from typing import Any
 import aiohttp
 
 from merlot.cluster.fence import FENCE_HEADER, Fence
-from merlot.errors import UnavailableError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import InstanceId
+from merlot.security import own_credentials
 from merlot_operator.config import Config
 from merlot_operator.controllers.status_answer import max_bytes, parse
 
@@ -82,7 +83,7 @@ class ClusterStatuses:
         before = self.of(namespace)
         try:
             after = await self._ask(namespace, before)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, InvalidInputError) as error:
             cause = str(error)[:MAX_CAUSE] or type(error).__name__
             url = self._config.controller_of(namespace)
             after = ClusterStatus(
@@ -114,7 +115,7 @@ class ClusterStatuses:
             await self._session.close()
 
     async def _ask(self, namespace: str, before: ClusterStatus) -> ClusterStatus:
-        headers = {"If-None-Match": before.etag} if before.etag else {}
+        headers = {**own_credentials.headers(), **({"If-None-Match": before.etag} if before.etag else {})}
         url = self._config.controller_of(namespace) + "/status"
         async with self._http().get(url, headers=headers, allow_redirects=False) as response:
             if response.status == 304:
@@ -137,14 +138,14 @@ class ClusterStatuses:
             )
 
     async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
-        headers = {} if fence is None else {FENCE_HEADER: str(fence)}
         url = self._config.controller_of(namespace) + path
         try:
+            headers = {**own_credentials.headers(), **({} if fence is None else {FENCE_HEADER: str(fence)})}
             async with self._http().post(url, headers=headers, allow_redirects=False) as response:
                 response.raise_for_status()
                 if response.status >= 300:
                     raise UnavailableError(f"controller leads elsewhere url={url} status={response.status}")
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, InvalidInputError) as error:
             raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error
 
     def _http(self) -> aiohttp.ClientSession:

@@ -27,8 +27,10 @@ from merlot.cluster.instances.liveness import Registration
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.security.door import Door
 from merlot.sql.budget import Budget
 
 T = TypeVar("T")
@@ -74,13 +76,16 @@ class BrokerRole:
         config: BrokerConfig,
         channel_factory: ChannelFactory,
         clock: Clock | None = None,
+        door: Door | None = None,
     ) -> None:
         self._metastore = metastore
+        self.door = door or Door()
+        """Knows who asks, and what they may."""
         self._config = config
         self._clock = clock or SystemClock()
         self._channels = Channels(channel_factory)
         self._directory = Directory(metastore, self._channels, self._clock, config.tuning)
-        self._queries = Queries(self._directory, self._channels, self._clock, config.settings)
+        self._queries = Queries(self._directory, self._channels, self._clock, config.settings, self.door)
         self._registration: Registration | None = None
         self._echo: Echo | None = None
         self._listener: Listener | None = None
@@ -186,23 +191,22 @@ class BrokerRole:
         finally:
             self._running.discard(task)
 
-    @property
-    def running(self) -> Mapping[str, str]:
-        """Texts of the queries under way, by request id."""
-        return self._queries.running
+    def running(self, asker: str | None = None) -> Mapping[str, str]:
+        """Return the texts of the queries under way by request id: all, or those that `asker` has asked."""
+        return self._queries.running(asker)
 
-    def query_log(self, table: str) -> Mapping[str, object]:
-        """Return the log of the queries that named the table lately; `table` is its raw name."""
-        return self._queries.log.report(table)
+    def query_log(self, table: str, asker: str | None = None) -> Mapping[str, object]:
+        """Return the log of the queries that named the table lately, by its raw name: all, or those of `asker`."""
+        return self._queries.log.report(table, asker)
 
     async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
         """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
         many wait."""
         return await self._queries.plan_with(sql, work)
 
-    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Cancel a running query; return False if no query has the id."""
-        return self._queries.cancel(wanted, by_client_id=by_client_id)
+    def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
+        """Cancel a running query; return False if no query that `asker` may cancel has the id."""
+        return self._queries.cancel(wanted, by_client_id=by_client_id, asker=asker)
 
     async def _start_echo(self, broker: InstanceId) -> None:
         """Publish the echo before the broker registers, so that every live broker has an echo."""
@@ -216,13 +220,14 @@ class BrokerRole:
     async def _listen(self) -> int:
         app = make_app(self)
         app[HOSTS] = hosts_of(self._address, self._config.host)
+        app[DOOR] = self.door
         self._listener = Listener(self, app, self._clock)
         return await self._listener.open(self._address, self._config.http_port)
 
     async def _listen_for_grpc(self, port: int) -> int:
         from merlot.broker.rpc.endpoint import RpcListener  # gRPC takes 15 MB of memory
 
-        listener = self._rpc = RpcListener(self)
+        listener = self._rpc = RpcListener(self, self.door)
         return await listener.open(self._address, port)
 
     @property

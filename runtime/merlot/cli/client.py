@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from merlot.cli.errors import ApiError, CommandError, UsageError
+from merlot.security import own_credentials
 
 if TYPE_CHECKING:
     import http.client
@@ -39,6 +40,8 @@ class NodeClient:
             self._port = parts.port
         except ValueError:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}") from None
+        if parts.username or parts.password:
+            raise UsageError("a URL holds no credentials: log in with --user, --token-file or MERLOT_TOKEN")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}")
         self._is_tls = parts.scheme == "https"
@@ -65,7 +68,8 @@ class NodeClient:
     def call(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Any:
         """Send one request and return the JSON answer; raise ApiError for a refusal, CommandError if there is no
         answer."""
-        status, data = self._exchange(method, path, body, {"Accept": "application/json", **(headers or {})})
+        own = {"Accept": "application/json", **own_credentials.headers()}
+        status, data = self._exchange(method, path, body, {**own, **(headers or {})})
         if status >= 400:
             raise _refusal(status, data, f"{self.url}{path.partition('?')[0]}")
         if not data:

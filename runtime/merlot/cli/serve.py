@@ -13,6 +13,7 @@ import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
+from merlot.cli.doors import DoorSettings, of_door, opened_door
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
 from merlot.cli.tuning import of_broker, of_server, takes
@@ -26,6 +27,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
+from merlot.security.door import Door
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
@@ -155,9 +157,10 @@ LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line,
 
 
 @app.command()
-@takes(server_settings=of_server, broker_settings=of_broker)
+@takes(server_settings=of_server, broker_settings=of_broker, door_settings=of_door)
 def serve(
     *,
+    door_settings: DoorSettings,
     server_settings: ServerSettings,
     broker_settings: BrokerSettings,
     data: Annotated[Path, typer.Option("--data", help="Folder of the node; created if it does not exist.")] = Path(
@@ -208,19 +211,23 @@ def serve(
             server=server_settings,
             broker=broker_settings,
         )
-        node = EmbeddedNode(config)
+        async with opened_door(door_settings) as door:
+            node = EmbeddedNode(config, door=door)
 
-        async def start() -> str:
-            await node.start()
-            return f"Merlot {merlot.__version__} serves at {node.url}, data in {data}. Stop it with Ctrl-C."
+            async def start() -> str:
+                await node.start()
+                return f"Merlot {merlot.__version__} serves at {node.url}, data in {data}. Stop it with Ctrl-C."
 
-        await run_until_signal(start, node.stop)
+            await run_until_signal(start, node.stop)
 
     asyncio.run(run())
 
 
 @app.command()
+@takes(door_settings=of_door)
 def controller(
+    *,
+    door_settings: DoorSettings,
     zk: ZooKeeper,
     host: Host = "127.0.0.1",
     bind: Bind = None,
@@ -260,7 +267,7 @@ def controller(
         orphan_s=orphan_grace,
     )
 
-    async def run(metastore: Metastore) -> None:
+    async def run(metastore: Metastore, door: Door) -> None:
         files = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
@@ -274,6 +281,7 @@ def controller(
                 AllowedStreams(folders=AllowedFolders(_folders(stream_folders))),
             ),
         )
+        role.door = door
         role.service.uploads.take = uploaded.accept_upload
         role.service.recovery.read = recovered.read
 
@@ -282,13 +290,14 @@ def controller(
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="controller", level=log_level, log_format=log_format)
+    _run_on(zk, run, door_settings, role="controller", level=log_level, log_format=log_format)
 
 
 @app.command()
-@takes(settings=of_broker)
+@takes(settings=of_broker, door_settings=of_door)
 def broker(
     *,
+    door_settings: DoorSettings,
     settings: BrokerSettings,
     zk: ZooKeeper,
     host: Host = "127.0.0.1",
@@ -304,7 +313,7 @@ def broker(
 ) -> None:
     """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API, and over gRPC if asked."""
 
-    async def run(metastore: Metastore) -> None:
+    async def run(metastore: Metastore, door: Door) -> None:
         config = BrokerConfig(
             host=host,
             bind=bind,
@@ -314,20 +323,21 @@ def broker(
             warm_up_s=warm_up or None,
             settings=settings,
         )
-        role = BrokerRole(metastore, config, _channel_to)
+        role = BrokerRole(metastore, config, _channel_to, door=door)
 
         async def start() -> str:
             return f"broker serves at {http_url(host, await role.start())}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="broker", level=log_level, log_format=log_format)
+    _run_on(zk, run, door_settings, role="broker", level=log_level, log_format=log_format)
 
 
 @app.command()
-@takes(settings=of_server)
+@takes(settings=of_server, door_settings=of_door)
 def server(
     *,
+    door_settings: DoorSettings,
     settings: ServerSettings,
     zk: ZooKeeper,
     data_dir: Annotated[
@@ -397,8 +407,8 @@ def server(
         settings=settings,
     )
 
-    async def run(metastore: Metastore) -> None:
-        role = ServerRole(metastore, config)
+    async def run(metastore: Metastore, door: Door) -> None:
+        role = ServerRole(metastore, config, door=door)
 
         async def start() -> str:
             await role.start()
@@ -411,11 +421,14 @@ def server(
 
         await run_until_signal(start, stop)
 
-    _run_on(zk, run, role="server", level=log_level, log_format=log_format)
+    _run_on(zk, run, door_settings, role="server", level=log_level, log_format=log_format)
 
 
 @app.command()
+@takes(door_settings=of_door)
 def minion(
+    *,
+    door_settings: DoorSettings,
     zk: ZooKeeper,
     deep_store: Annotated[
         str | None, _deep_store("Where segment files of tables that name no deep store are kept.")
@@ -479,8 +492,8 @@ def minion(
         only_task=only_task,
     )
 
-    async def run(metastore: Metastore) -> None:
-        role = MinionRole(metastore, config)
+    async def run(metastore: Metastore, door: Door) -> None:
+        role = MinionRole(metastore, config, door=door)
 
         async def start() -> str:
             await role.start()
@@ -488,7 +501,7 @@ def minion(
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
-    _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+    _run_on(zk, run, door_settings, role="minion", level=log_level, log_format=log_format)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -514,7 +527,7 @@ def _channel_to(record: InstanceRecord) -> TcpChannel:
     return TcpChannel(record.host, record.query_port)
 
 
-def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
+def _run_on(zk: str, run: Any, door_settings: DoorSettings, *, role: str, level: str, log_format: LogFormat) -> None:
     """Run a role with a ZooKeeper session of its own."""
     configure_logging(level, log_format, role=role)
 
@@ -523,7 +536,8 @@ def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) 
         if metastore is None:
             return
         try:
-            await run(metastore)
+            async with opened_door(door_settings) as door:
+                await run(metastore, door)
         finally:
             await asyncio.to_thread(metastore.close)
 

@@ -25,9 +25,11 @@ from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.service import ControllerService
 from merlot.controller.tuning import ControllerTuning
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore
+from merlot.security.door import Door
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,6 +67,8 @@ class ControllerRole:
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
+        self.door = Door()
+        """Knows who asks, and what they may; another one may be set before `start`."""
         self._config = config or ControllerConfig()
         self._files = files
         self._open_store = open_store
@@ -155,5 +159,6 @@ class ControllerRole:
     async def _serve(self) -> int:
         app = api.make_app(self.service)
         app[HOSTS] = hosts_of(self._config.bind, self._config.host)
+        app[DOOR] = self.door
         self._http = HttpServer(app)
         return await self._http.start(self._config.bind, self._config.http_port)

@@ -29,12 +29,14 @@ from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.controller.tuning import ControllerTuning
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
 from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.tuning import MinionTuning
+from merlot.security.door import Door
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.server.tuning import ServerTuning
@@ -105,8 +107,9 @@ class NodeConfig:
 class EmbeddedNode:
     """Node whose roles start and stop on one event loop."""
 
-    def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: NodeConfig, *, clock: Clock | None = None, door: Door | None = None) -> None:
         self._config = config
+        self._door = door or Door()
         self._clock = clock
         self._exits = contextlib.AsyncExitStack()
         self._server: ServerRole | None = None
@@ -210,7 +213,7 @@ class EmbeddedNode:
             settings=self._config.broker,
             tuning=self._config.tuning.broker,
         )
-        role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
+        role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock, self._door)
         self._exits.push_async_callback(role.stop)
         await role.start()
         return role
@@ -235,6 +238,7 @@ class EmbeddedNode:
         app = web.Application()
         app[BODY_LIMITS] = {**endpoint.QUERY_LIMITS, **api.LIMITS}
         app[HOSTS] = hosts_of(self._config.host, self._config.reached_as)
+        app[DOOR] = self._door
         app.add_routes(with_description(_merged([*self._own_routes(), *routes]), "Merlot"))
         assert self._broker is not None
         door = Listener(self._broker, app, self._clock or SystemClock())

@@ -27,9 +27,11 @@ from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.manifests.tables import table_names
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError, NotFoundError
+from merlot.http.door import DOOR
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
+from merlot.security.door import Door
 from merlot.server.caches import set_bounds
 from merlot.server.files import LocalSegmentFiles
 from merlot.server.health import HealthSources, make_app
@@ -123,8 +125,10 @@ class ServerRole:
         *,
         open_deep_store: OpenDeepStore = DeepStore,
         clock: Clock | None = None,
+        door: Door | None = None,
     ) -> None:
         self._metastore = metastore
+        self._door = door or Door()
         self._config = config
         self._clock = clock or SystemClock()
         self._open_deep_store = open_deep_store
@@ -287,7 +291,9 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.managers)))
+        app = make_app(HealthSources(self.not_ready, lambda: self.managers))
+        app[DOOR] = self._door
+        self._http = HttpServer(app)
         self.http_port = await self._http.start(bind_host, self._config.http_port)
 
     def _start_warming(self) -> threading.Thread | None:

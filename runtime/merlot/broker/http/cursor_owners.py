@@ -36,7 +36,7 @@ def cursor_id(broker_id: str) -> str:
     return f"{secrets.randbits(63)}_{broker_id.removeprefix(_PREFIX)}"
 
 
-def owner_of(wanted: str) -> InstanceId:
+def broker_of(wanted: str) -> InstanceId:
     """Return the broker that an id names. Raise NotFoundError if the text is no id."""
     number, _, owner = wanted.partition("_")
     if not number.isdecimal() or not owner:
@@ -62,31 +62,37 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(request.method, url, headers={PASSED_ON_HEADER: "1"}, allow_redirects=False) as answer,
+            session.request(request.method, url, headers=_passed_headers(request), allow_redirects=False) as answer,
         ):
             return await _passed_through(request, answer)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnavailableError(f"the broker that keeps this cursor cannot be reached broker={owner}") from error
 
 
-async def lists_of_others(own: str, brokers: LiveBrokers) -> list[Any]:
+async def lists_of_others(request: web.Request, own: str, brokers: LiveBrokers) -> list[Any]:
     """Return the summaries of the cursors that all other live brokers keep. Raise UnavailableError if a broker does not
     answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        lists = await asyncio.gather(*(_list(session, record) for record in others))
+        lists = await asyncio.gather(*(_list(session, record, _passed_headers(request)) for record in others))
     return [summary for summaries in lists for summary in summaries]
 
 
-async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[Any]:
+async def _list(session: aiohttp.ClientSession, record: InstanceRecord, headers: dict[str, str]) -> list[Any]:
     try:
-        async with session.get(f"{_url(record)}/responseStore", headers={PASSED_ON_HEADER: "1"}) as answer:
+        async with session.get(f"{_url(record)}/responseStore", headers=headers) as answer:
             answer.raise_for_status()
             summaries: list[Any] = orjson.loads(await answer.read())
             return summaries
     except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
         raise UnavailableError(f"a broker does not tell which cursors it keeps broker={record.id}") from error
+
+
+def _passed_headers(request: web.Request) -> dict[str, str]:
+    """Return the headers of a request that is passed on. The receiver verifies the caller's credentials itself."""
+    passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
+    return {PASSED_ON_HEADER: "1", **passed}
 
 
 def _url(record: InstanceRecord) -> str:

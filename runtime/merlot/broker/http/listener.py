@@ -12,7 +12,6 @@ from merlot.broker.http.front import Front
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
-from merlot.http.browsers import HOSTS, Hosts
 from merlot.http.connection_limits import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
 
@@ -78,6 +77,5 @@ class Listener:
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        hosts = self._app.get(HOSTS, Hosts())
-        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, limiter, hosts)
+        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, limiter, self._app)
         return self._front

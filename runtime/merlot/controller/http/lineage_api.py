@@ -25,8 +25,10 @@ from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of, query, record
+from merlot.http.door import READING, of_table
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.security.access import Right
 from merlot.spec.table import PushType
 from merlot.uris import http_url
 
@@ -86,6 +88,7 @@ class _LineageApi:
         answers.TYPE,
         body=StartBody,
         answer=record({"segmentLineageEntryId": TEXT}),
+        right=of_table(Right.INSERT),
     )
     async def start(self, request: web.Request) -> web.Response:
         """`?forceCleanup=true` reverts replacements under way that use the same segments; in REFRESH tables it also
@@ -119,6 +122,7 @@ class _LineageApi:
         body=EndBody,
         is_body_required=False,
         answer=answers.LINEAGE_ENTRY,
+        right=of_table(Right.INSERT),
     )
     async def end(self, request: web.Request) -> web.Response:
         """Waits until the outputs are loaded; 503 if they are not in time: call it again."""
@@ -148,6 +152,7 @@ class _LineageApi:
         answers.TYPE,
         query("forceRevert", "Revert a replacement that has not ended.", FLAG),
         answer=answers.LINEAGE_ENTRY,
+        right=of_table(Right.INSERT),
     )
     async def revert(self, request: web.Request) -> web.Response:
         """`?forceRevert=true` for a replacement that has not ended."""
@@ -161,20 +166,28 @@ class _LineageApi:
 
     @answered
     @describe(
-        answers.TYPE, answer=record({"tableNameWithType": TEXT, "lineageEntries": by_name(answers.LINEAGE_ENTRY)})
+        answers.TYPE,
+        answer=record({"tableNameWithType": TEXT, "lineageEntries": by_name(answers.LINEAGE_ENTRY)}),
+        right=of_table(*READING),
     )
     async def lineage(self, request: web.Request) -> web.Response:
         """All entries that are not cleaned up yet, in the order of their times."""
         return json_answer(await asyncio.to_thread(self._lineage, _table(request)))
 
     @answered
-    @describe(answers.TYPE, answer=record({"brokers": by_name(one_of("Routed", "Behind", "Unreachable"))}))
+    @describe(
+        answers.TYPE,
+        answer=record({"brokers": by_name(one_of("Routed", "Behind", "Unreachable"))}),
+        right=of_table(*READING),
+    )
     async def brokers(self, request: web.Request) -> web.Response:
         """Not Pinot's: whether each live broker sends queries to the outputs of an entry that has ended."""
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
         brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
         entry = request.match_info["entry"]
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)) as session:
+        passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
+        timeout = aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, headers=passed) as session:
             states = await asyncio.gather(*(_routing(session, broker, table, entry) for broker in brokers.values()))
         return json_answer({"brokers": dict(zip(brokers, states, strict=True))})
 

@@ -187,7 +187,7 @@ class Queries:
             conceal(answer, plan, views)  # before it is logged: askers may read what they asked
         metrics.observe(answer, elapsed_s)
         audit_query(self._door.audit, request, answer)
-        self.log.observe(request, answer, elapsed_s)
+        self.log.observe(request.sql, request.options, answer, elapsed_s, asker=request.identity.name)
         return answer
 
     def running(self, asker: str | None = None) -> Mapping[str, str]:

@@ -11,12 +11,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock
-from merlot.security.access import Identity
+from merlot.security.access import ANONYMOUS
 from merlot.sql.normal_form import normal_form
 from merlot.values.periods import DAY_MS
 
@@ -91,19 +91,6 @@ class Form:
 Forms = OrderedDict[tuple[str, str, str, str], Form]
 
 
-class AskedQuery(Protocol):
-    """The part of a request that is logged."""
-
-    @property
-    def sql(self) -> str: ...
-
-    @property
-    def options(self) -> str: ...
-
-    @property
-    def identity(self) -> Identity: ...
-
-
 class QueryLog:
     """The query log of a broker."""
 
@@ -118,9 +105,12 @@ class QueryLog:
         self._num_skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def observe(self, query: AskedQuery, answer: BrokerAnswer, elapsed_s: float) -> None:
-        """Log a query that was answered. Failed queries, and queries that read no table, are left out."""
-        if not self._max_forms or not answer.tables or answer.exceptions or len(query.sql) > MOST_CHARS:
+    def observe(
+        self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float, *, asker: str = ANONYMOUS.name
+    ) -> None:
+        """Log a query that was answered, under the name of who asked. Failed queries, and queries that read no table,
+        are left out."""
+        if not self._max_forms or not answer.tables or answer.exceptions or len(sql) > MOST_CHARS:
             return
         pending = self._pending
         if len(pending) >= MOST_PENDING:
@@ -130,9 +120,9 @@ class QueryLog:
             self._timer = asyncio.get_running_loop().call_later(FOLD_S, self._fold)
         stats = answer.stats
         scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
-        options, asker = _shared(query.options), query.identity.name
+        shared_options = _shared(options)
         pending.extend(
-            LoggedQuery(table, query.sql, options, elapsed_s * 1000, *scanned, asker) for table in answer.tables
+            LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned, asker) for table in answer.tables
         )
 
     def report(self, table: str, asker: str | None = None) -> dict[str, Any]:

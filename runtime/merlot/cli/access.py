@@ -15,7 +15,7 @@ from merlot.cli.output import plural
 if TYPE_CHECKING:
     from merlot.security.rules import AccessRules
 
-app = typer.Typer(help="Check an access document, and make what it needs.", no_args_is_help=True)
+app = typer.Typer(help="Check an access document, hash a password, or import Pinot's principals.", no_args_is_help=True)
 
 Document = Annotated[Path, typer.Argument(metavar="FILE", help="The access document.", show_default=False)]
 

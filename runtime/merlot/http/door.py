@@ -106,7 +106,7 @@ def check_route(access: Access, identity: Identity, needed: RouteRight | None, p
     table = path[needed.scope] if isinstance(needed.scope, str) else None
     if any(_has(access, identity, right, needed, table) for right in needed.rights):
         return
-    raise refusal(identity, min(needed.rights, default=Right.ADMIN), table)
+    raise refusal(identity, next((right for right in Right if right in needed.rights), Right.ADMIN), table)
 
 
 def _has(access: Access, identity: Identity, right: Right, needed: RouteRight, table: str | None) -> bool:

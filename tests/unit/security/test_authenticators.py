@@ -63,7 +63,7 @@ async def identity(door: Door, credential: Credential | None, client: str = "1.2
 def test_basic_credentials_come_back_as_they_were_sent(user: str, password: str) -> None:
     read = credentials.of_header(credentials.basic(user, password))
     assert read == Password(user, password)
-    assert password == "" or len(password) < 4 or password not in repr(read)
+    assert repr(read) == f"Password(user={user!r})"
 
 
 @pytest.mark.parametrize("padding", ["", "=", "=="])

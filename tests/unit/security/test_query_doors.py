@@ -176,7 +176,7 @@ async def test_the_query_log_shows_ones_own_queries_or_sums_over_all() -> None:
     rows = ResultRows(["a"], ["INT"], [[1]])
     answered = BrokerAnswer(request_id="1", client_request_id=None, broker_id="B_x_1", result=rows, tables=("t",))
     for name, constant in (("ann", 1), ("ann", 2), ("bob", 3)):
-        log.observe(SqlRequest(f"SELECT a FROM t WHERE b = {constant}", identity=Identity(name)), answered, 0.1)
+        log.observe(f"SELECT a FROM t WHERE b = {constant}", "", answered, 0.1, asker=name)
     (own,), (both,) = log.report("t", "bob")["queries"], log.report("t")["queries"]
     assert (own["count"], own["samples"]) == (1, ["SELECT a FROM t WHERE b = 3"])
     assert (both["count"], len(both["samples"])) == (3, 3)

@@ -29,6 +29,7 @@ from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.security.tls import Certificates
 
 _LOG = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class BrokerConfig:
     """Time that running queries may take to end after `stop`."""
     warm_up_s: float | None = None
     """Longest wait at the start for the query kernels, which also merge answers, to load. None: they are not loaded."""
+    certificates: Certificates | None = None
+    """Certificates of its ports and calls; None: they speak no TLS."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     tuning: BrokerTuning = field(default_factory=BrokerTuning)
 
@@ -118,6 +121,7 @@ class BrokerRole:
             query_port=self.grpc_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
         # The broker runs again, so the mark that asked it to stop is void. If this fails, `undrain` removes the mark.
@@ -209,13 +213,13 @@ class BrokerRole:
     async def _listen(self) -> int:
         app = make_app(self)
         app[HOSTS] = hosts_of(self._address, self._config.host)
-        self._listener = Listener(self, app, self._clock)
+        self._listener = Listener(self, app, self._clock, self._config.certificates)
         return await self._listener.open(self._address, self._config.http_port)
 
     async def _listen_for_grpc(self, port: int) -> int:
         from merlot.broker.rpc.endpoint import RpcListener  # gRPC takes 15 MB of memory
 
-        listener = self._rpc = RpcListener(self)
+        listener = self._rpc = RpcListener(self, certificates=self._config.certificates)
         return await listener.open(self._address, port)
 
     @property

@@ -24,6 +24,7 @@ from merlot.cluster.segments.coverage import RowCounts
 from merlot.cluster.segments.publish import check_files
 from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import RawTableName, SegmentKey, SegmentName
+from merlot.security.tls import ClientTls
 from merlot.spec import manifest, shape
 from merlot.spec.shape import Shape
 from merlot.spec.table import Table
@@ -107,13 +108,14 @@ class AppliedTable:
 
 class ControllerClient:
     """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`; raises InvalidInputError for other
-    URLs."""
+    URLs. For https:// it takes CAs, certificate and key from the environment (`ClientTls`)."""
 
     def __init__(self, url: str, *, waits_s: Sequence[float] = WAITS_S) -> None:
         self.url = url.rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise InvalidInputError(f"a controller's URL begins with http:// or https:// url={redact(url)}")
         self._waits_s = tuple(waits_s)
+        self._tls = ClientTls.of_environment() if self.url.startswith("https://") else None
 
     def apply(self, manifest_text: str) -> Any:
         """Create or change the tables of a manifest. Raise InvalidInputError with every problem."""
@@ -169,7 +171,8 @@ class ControllerClient:
         headers = {} if content_type is None else {"Content-Type": content_type}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            context = None if self._tls is None else self._tls.context()
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
                 return json.loads(answer.read() or b"null")
         except ValueError as error:
             raise self._not_a_controller(method, "the answer is not JSON") from error

@@ -27,6 +27,7 @@ from merlot.cluster.instances.liveness import Registration
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.tls_door import CERTIFICATES
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.security.tls import Certificates
@@ -213,6 +214,8 @@ class BrokerRole:
     async def _listen(self) -> int:
         app = make_app(self)
         app[HOSTS] = hosts_of(self._address, self._config.host)
+        if self._config.certificates is not None:
+            app[CERTIFICATES] = self._config.certificates
         self._listener = Listener(self, app, self._clock, self._config.certificates)
         return await self._listener.open(self._address, self._config.http_port)
 

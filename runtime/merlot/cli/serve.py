@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +17,7 @@ from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
 from merlot.cli.processes import STOP_SIGNALS, run_until_signal
 from merlot.cli.sizes import parse_size
+from merlot.cli.tls import DEFAULT_PEERS, TlsPeers, ZooKeeperTls, files_for_zookeeper, of_tls
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.allowed_places import AllowedPlaces
@@ -26,6 +29,7 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
+from merlot.security.tls import Certificates, TlsFiles
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
@@ -155,9 +159,10 @@ LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line,
 
 
 @app.command()
-@takes(server_settings=of_server, broker_settings=of_broker)
+@takes(certificates=of_tls, server_settings=of_server, broker_settings=of_broker)
 def serve(
     *,
+    certificates: Certificates | None,
     server_settings: ServerSettings,
     broker_settings: BrokerSettings,
     data: Annotated[Path, typer.Option("--data", help="Folder of the node; created if it does not exist.")] = Path(
@@ -205,6 +210,7 @@ def serve(
             secrets_dir=secrets_dir,
             stream_folders=_started_in() if stream_folders is None else _folders(stream_folders),
             warm_up_s=NODE_WARM_UP_S,
+            certificates=certificates,
             server=server_settings,
             broker=broker_settings,
         )
@@ -220,8 +226,12 @@ def serve(
 
 
 @app.command()
+@takes(certificates=of_tls)
 def controller(
+    *,
+    certificates: Certificates | None,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 9000,
@@ -252,7 +262,7 @@ def controller(
 
     Any number may run; one leads at a time. While none runs, queries and loaded segments are not affected.
     """
-
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     cleaning = CleaningConfig(
         replaced_s=replaced_grace,
         replaced_refresh_s=replaced_refresh_grace,
@@ -261,13 +271,18 @@ def controller(
     )
 
     async def run(metastore: Metastore) -> None:
-        files = None if deep_store is None else DeepStore(deep_store)
+        deleted = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
             ControllerConfig(
-                host=host, bind=bind or host, http_port=http_port, cleaning=cleaning, file_grace_s=trash_grace
+                host=host,
+                bind=bind or host,
+                http_port=http_port,
+                cleaning=cleaning,
+                file_grace_s=trash_grace,
+                certificates=certificates,
             ),
-            files=files,
+            files=deleted,
             open_store=DeepStore,
             places=AllowedPlaces(
                 AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
@@ -278,19 +293,21 @@ def controller(
         role.service.recovery.read = recovered.read
 
         async def start() -> str:
-            return f"controller serves at {http_url(host, await role.start())}"
+            return f"controller serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="controller", level=log_level, log_format=log_format)
+    _run_on(_Store(zk, files), run, role="controller", level=log_level, log_format=log_format)
 
 
 @app.command()
-@takes(settings=of_broker)
+@takes(certificates=of_tls, settings=of_broker)
 def broker(
     *,
+    certificates: Certificates | None,
     settings: BrokerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8099,
@@ -303,6 +320,7 @@ def broker(
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
     """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API, and over gRPC if asked."""
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
 
     async def run(metastore: Metastore) -> None:
         config = BrokerConfig(
@@ -313,23 +331,27 @@ def broker(
             drain_s=drain_timeout,
             warm_up_s=warm_up or None,
             settings=settings,
+            certificates=certificates,
         )
-        role = BrokerRole(metastore, config, _channel_to)
+        role = BrokerRole(metastore, config, partial(_channel_to, certificates))
 
         async def start() -> str:
-            return f"broker serves at {http_url(host, await role.start())}"
+            return f"broker serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="broker", level=log_level, log_format=log_format)
+    _run_on(_Store(zk, files), run, role="broker", level=log_level, log_format=log_format)
 
 
 @app.command()
-@takes(settings=of_server)
+@takes(certificates=of_tls, settings=of_server)
 def server(
     *,
+    certificates: Certificates | None,
     settings: ServerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
+    tls_peers: TlsPeers = DEFAULT_PEERS,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
     ],
@@ -378,6 +400,7 @@ def server(
     SIGTERM drains it: brokers stop choosing it, running queries end, then it exits. Files in --data-dir are verified
     and used again at the next start.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = ServerConfig(
         data_dir=data_dir,
         deep_store=deep_store,
@@ -395,6 +418,8 @@ def server(
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
         settings=settings,
+        certificates=certificates,
+        peers=_listed(tls_peers),
     )
 
     async def run(metastore: Metastore) -> None:
@@ -402,7 +427,7 @@ def server(
 
         async def start() -> str:
             await role.start()
-            health = f"health at {http_url(host, role.http_port)}/health"
+            health = f"health at {http_url(host, role.http_port, tls=certificates is not None)}/health"
             return f"server serves brokers at {host}:{role.query_port}, {health}"
 
         async def stop() -> None:
@@ -411,12 +436,16 @@ def server(
 
         await run_until_signal(start, stop)
 
-    _run_on(zk, run, role="server", level=log_level, log_format=log_format)
+    _run_on(_Store(zk, files), run, role="server", level=log_level, log_format=log_format)
 
 
 @app.command()
+@takes(certificates=of_tls)
 def minion(
+    *,
+    certificates: Certificates | None,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     deep_store: Annotated[
         str | None, _deep_store("Where segment files of tables that name no deep store are kept.")
     ] = None,
@@ -463,6 +492,7 @@ def minion(
 
     SIGTERM drains it: running tasks stop at their next step, and another minion continues them.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = MinionConfig(
         host=host,
         bind_host=bind,
@@ -477,6 +507,7 @@ def minion(
         spark=None if spark_master is None else SparkLauncher(master=spark_master, settings=_pairs(spark_conf or [])),
         leaves_spark=leave_spark,
         only_task=only_task,
+        certificates=certificates,
     )
 
     async def run(metastore: Metastore) -> None:
@@ -484,11 +515,11 @@ def minion(
 
         async def start() -> str:
             await role.start()
-            return f"minion waits for tasks, health at {http_url(host, role.http_port)}/health"
+            return f"minion waits for tasks, health at {http_url(host, role.http_port, tls=certificates is not None)}/health"
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
-    _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+    _run_on(_Store(zk, files), run, role="minion", level=log_level, log_format=log_format)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -510,16 +541,29 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return dict(text.partition("=")[::2] for text in texts)
 
 
-def _channel_to(record: InstanceRecord) -> TcpChannel:
-    return TcpChannel(record.host, record.query_port)
+def _channel_to(certificates: Certificates | None, record: InstanceRecord) -> TcpChannel:
+    if record.tls and certificates is None:
+        raise UnavailableError(
+            f"server speaks TLS, and this broker has no certificate server={record.id}; start the broker with "
+            "--tls-cert, --tls-key and --tls-ca"
+        )
+    return TcpChannel(record.host, record.query_port, certificates=certificates if record.tls else None)
 
 
-def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
+@dataclass(frozen=True, slots=True)
+class _Store:
+    """ZooKeeper of the cluster, and the files to speak TLS with it."""
+
+    hosts: str
+    tls: TlsFiles | None
+
+
+def _run_on(store: _Store, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
     """Run a role with a ZooKeeper session of its own."""
     configure_logging(level, log_format, role=role)
 
     async def main() -> None:
-        metastore = await _connected(zk)
+        metastore = await _connected(store)
         if metastore is None:
             return
         try:
@@ -530,7 +574,7 @@ def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) 
     asyncio.run(main())
 
 
-async def _connected(zk: str) -> ZooKeeperMetastore | None:
+async def _connected(store: _Store) -> ZooKeeperMetastore | None:
     """Return a ZooKeeper session, however long ZooKeeper takes to start; None if a signal came first. If the process
     exited instead, its restarts, each later than the one before, would only add to the wait."""
     stopping = asyncio.Event()
@@ -540,9 +584,9 @@ async def _connected(zk: str) -> ZooKeeperMetastore | None:
     try:
         while not stopping.is_set():
             try:
-                return await asyncio.to_thread(ZooKeeperMetastore, zk)
+                return await asyncio.to_thread(ZooKeeperMetastore, store.hosts, tls=store.tls)
             except UnavailableError as error:
-                _LOG.warning("waiting for ZooKeeper hosts=%s cause=%s", zk, error)
+                _LOG.warning("waiting for ZooKeeper hosts=%s cause=%s", store.hosts, error)
         return None
     finally:
         for number in STOP_SIGNALS:

@@ -8,6 +8,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from aiohttp import web
+
 from merlot.http.connection_limits import ConnectionLimiter, client_of
 from merlot.security.tls import Certificates
 from merlot.security.tls_transport import TlsConnection
@@ -16,7 +18,16 @@ from merlot.telemetry import TLS_FAILURES
 CONNECTION_BYTES: Final = 64 << 10
 """Memory of a TLS connection that is idle, at most; measured: 30 KB."""
 
+CERTIFICATES: Final = web.AppKey("certificates", Certificates)
+"""Certificates of the process, with which handlers call other processes."""
+
 MakeProtocol = Callable[[], asyncio.Protocol]
+
+
+def tls_of(app: web.Application) -> ssl.SSLContext | bool:
+    """Return what aiohttp's client takes as `ssl` to call another process: a context, or True for the system's CAs."""
+    certificates = app.get(CERTIFICATES)
+    return True if certificates is None else certificates.client_context()
 
 
 def new_limiter(certificates: Certificates | None) -> ConnectionLimiter:

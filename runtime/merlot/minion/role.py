@@ -34,6 +34,7 @@ from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
+from merlot.security.tls import Certificates
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 
@@ -76,6 +77,8 @@ class MinionConfig:
     """Additional kinds of tasks."""
     reached: CrashPoint | None = None
     """Called with the steps of tasks; for tests."""
+    certificates: Certificates | None = None
+    """Certificates of its port; None: no TLS."""
     tuning: MinionTuning = field(default_factory=MinionTuning)
 
 
@@ -119,6 +122,7 @@ class MinionRole:
             http_port=self.http_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(register, self._metastore, record)
         self._worker = Worker(
@@ -211,7 +215,7 @@ class MinionRole:
         app = web.Application()
         health = health_routes(readiness_of(self.not_ready))
         app.add_routes([*health, *process_routes(), web.get("/tasks", self._tasks)])
-        self._http = HttpServer(app)
+        self._http = HttpServer(app, certificates=self._config.certificates)
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
     async def _tasks(self, _: web.Request) -> web.Response:

@@ -31,6 +31,9 @@ MAX_FILE_BYTES: Final = 4 << 20
 HANDSHAKE_S: Final = 10.0
 """Time that a client has for its handshake."""
 
+CLIENT_VARIABLES: Final = ("MERLOT_CA", "MERLOT_CERT", "MERLOT_KEY")
+"""Environment variables of commands and jobs: CAs, certificate and key."""
+
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -143,6 +146,39 @@ class Certificates:
         self._refused, self._loaded = None, loaded
         TLS_RELOADS.labels(outcome="taken").inc()
         _LOG.info("certificate files read again file=%s days_left=%.1f", self.files.cert, self.seconds_left / 86_400)
+
+
+class ClientTls:
+    """Context of a process that only calls others, by files that may change: a command, a Spark job, the operator.
+    Without a file of CAs the system's are trusted, or those of SSL_CERT_FILE."""
+
+    def __init__(self, ca: Path | None = None, cert: Path | None = None, key: Path | None = None) -> None:
+        self._ca, self._cert, self._key = ca, cert, key
+        self._context: ssl.SSLContext | None = None
+        self._stamp: _Stamp = ()
+        self._looked_at = 0.0
+
+    @classmethod
+    def of_environment(cls) -> ClientTls:
+        """Take the files from MERLOT_CA, MERLOT_CERT and MERLOT_KEY."""
+        return cls(*(Path(os.environ[name]) if os.environ.get(name) else None for name in CLIENT_VARIABLES))
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context for a new connection. Raise InvalidInputError if the files cannot be read; once they could
+        be, the former context stays."""
+        now = time.monotonic()
+        if self._context is not None and now - self._looked_at < LOOK_S:
+            return self._context
+        self._looked_at = now
+        try:
+            stamp = tuple(_stamp_of(path) for path in (self._ca, self._cert, self._key) if path is not None)
+            if self._context is None or stamp != self._stamp:
+                self._context, self._stamp = client_context(self._ca, self._cert, self._key), stamp
+        except InvalidInputError as error:
+            if self._context is None:
+                raise
+            _LOG.warning("certificate files changed and are not taken, the former ones stay cause=%s", error)
+        return self._context
 
 
 def client_context(ca: Path | None, cert: Path | None, key: Path | None) -> ssl.SSLContext:

@@ -30,6 +30,8 @@ from merlot.errors import MerlotError, NotFoundError
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
+from merlot.security.peer_names import BROKERS
+from merlot.security.tls import Certificates
 from merlot.server.caches import set_bounds
 from merlot.server.files import LocalSegmentFiles
 from merlot.server.health import HealthSources, make_app
@@ -110,6 +112,10 @@ class ServerConfig:
     """Longest wait, in seconds, of a stop until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
     """Folder with a subfolder per Secret, whose files are properties of stream clients."""
+    certificates: Certificates | None = None
+    """Certificates of its ports; None: no TLS."""
+    peers: tuple[str, ...] = BROKERS
+    """With certificates: patterns of the names of brokers, which alone may send queries."""
     tuning: ServerTuning = field(default_factory=ServerTuning)
 
 
@@ -206,7 +212,12 @@ class ServerRole:
         await self._start_http(bind_host)
         if self._config.query_port is not None:
             self._endpoint = TcpEndpoint(
-                self._handler, lambda: self.instance, answer_now=self._handler.answer_now, clock=self._clock
+                self._handler,
+                lambda: self.instance,
+                answer_now=self._handler.answer_now,
+                clock=self._clock,
+                certificates=self._config.certificates,
+                peers=self._config.peers,
             )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._deps = self._make_deps()
@@ -287,7 +298,9 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.managers)))
+        self._http = HttpServer(
+            make_app(HealthSources(self.not_ready, lambda: self.managers)), certificates=self._config.certificates
+        )
         self.http_port = await self._http.start(bind_host, self._config.http_port)
 
     def _start_warming(self) -> threading.Thread | None:
@@ -337,6 +350,7 @@ class ServerRole:
             tenant=self._config.tenant,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
 
     def _store_of(self, spec: TableSpec) -> DeepStore:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,14 @@ import pyarrow as pa
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
+from merlot.security.peer_names import BROKERS, is_named, names_of
+from merlot.security.tls import Certificates
 from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import MAX_BUFFER_BYTES, TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
+from merlot.wire.handshakes import Handshakes, PeerHandshake
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -50,6 +53,8 @@ class EndpointLimits:
     """Calls under way on one connection; a broker's own queries are far fewer."""
     call_bytes: int = 512 << 20
     """Bytes of all requests under way."""
+    handshakes: int = 64
+    """TLS handshakes under way; a quarter of them may be those of one host."""
     answer_bytes: int = MAX_MESSAGE_BYTES
     """Bytes of one answer."""
     buffer_bytes: int = MAX_BUFFER_BYTES
@@ -68,7 +73,11 @@ class TcpEndpoint:
         clock: Clock | None = None,
         tick_s: float = TICK_S,
         limits: EndpointLimits | None = None,
+        certificates: Certificates | None = None,
+        peers: Sequence[str] = BROKERS,
     ) -> None:
+        """With certificates peers have to show one of the same CA, with a name that one of the patterns `peers`
+        matches."""
         self.handler = handler
         self.limits = limits or EndpointLimits()
         self.instance = instance
@@ -78,6 +87,9 @@ class TcpEndpoint:
         self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES, make_room=self._end_heaviest)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
+        self.certificates = certificates
+        self.peers = tuple(peers)
+        self.handshakes = Handshakes(self.limits.handshakes)
         self._tick_s = tick_s
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -150,8 +162,17 @@ class TcpEndpoint:
                 _LOG.warning("connection not taken cause=%s", error.strerror)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            await loop.connect_accepted_socket(lambda: _ServerConnection(self, tick_s=self._tick_s), peer)
+            await loop.connect_accepted_socket(self._protocol, peer)
             await asyncio.sleep(ACCEPT_S)
+
+    def _protocol(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        if self.certificates is None:
+            return self._connection()
+        return PeerHandshake(self.certificates.mutual_context(), self._connection, self.handshakes)
+
+    def _connection(self) -> _ServerConnection:
+        return _ServerConnection(self, tick_s=self._tick_s)
 
 
 class _ServerConnection(Connection):
@@ -179,6 +200,16 @@ class _ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._host = self.peer.rpartition(":")[0]
+        endpoint = self._endpoint
+        certificate = transport.get_extra_info("peercert")
+        if endpoint.certificates is not None and not is_named(certificate, endpoint.peers):
+            names = ", ".join(names_of(certificate)) or "none"
+            _LOG.warning("connection refused peer=%s cause=its certificate is no broker's names=%s", self.peer, names)
+            self._refuse(
+                f"certificate is not of a broker names={names:.200} allowed={', '.join(endpoint.peers):.200}; "
+                "give the broker one of these names, or allow its name on servers by --tls-peers"
+            )
+            return
         limits = self._endpoint.limits
         if len(self._endpoint.connections) >= limits.connections:
             self._refuse(f"too many connections limit={limits.connections}")

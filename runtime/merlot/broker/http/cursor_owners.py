@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from merlot.cluster.records import InstanceRecord
 from merlot.errors import NotFoundError, UnavailableError
+from merlot.http.tls_door import tls_of
 from merlot.ids import InstanceId
 from merlot.uris import http_url
 
@@ -62,26 +64,33 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(request.method, url, headers={PASSED_ON_HEADER: "1"}, allow_redirects=False) as answer,
+            session.request(
+                request.method,
+                url,
+                headers={PASSED_ON_HEADER: "1"},
+                allow_redirects=False,
+                ssl=tls_of(request.app),
+            ) as answer,
         ):
             return await _passed_through(request, answer)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnavailableError(f"the broker that keeps this cursor cannot be reached broker={owner}") from error
 
 
-async def lists_of_others(own: str, brokers: LiveBrokers) -> list[Any]:
-    """Return the summaries of the cursors that all other live brokers keep. Raise UnavailableError if a broker does not
+async def lists_of_others(own: str, brokers: LiveBrokers, tls: ssl.SSLContext | bool = True) -> list[Any]:
+    """Return the summaries of the cursors that all other live brokers keep; `tls` is for those that speak it. Raise UnavailableError if a broker does not
     answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        lists = await asyncio.gather(*(_list(session, record) for record in others))
+        lists = await asyncio.gather(*(_list(session, record, tls) for record in others))
     return [summary for summaries in lists for summary in summaries]
 
 
-async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[Any]:
+async def _list(session: aiohttp.ClientSession, record: InstanceRecord, tls: ssl.SSLContext | bool) -> list[Any]:
+    headers = {PASSED_ON_HEADER: "1"}
     try:
-        async with session.get(f"{_url(record)}/responseStore", headers={PASSED_ON_HEADER: "1"}) as answer:
+        async with session.get(f"{_url(record)}/responseStore", headers=headers, ssl=tls) as answer:
             answer.raise_for_status()
             summaries: list[Any] = orjson.loads(await answer.read())
             return summaries
@@ -90,7 +99,7 @@ async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[
 
 
 def _url(record: InstanceRecord) -> str:
-    return http_url(record.host, record.http_port)
+    return http_url(record.host, record.http_port, tls=record.tls)
 
 
 async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

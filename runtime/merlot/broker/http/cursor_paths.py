@@ -25,6 +25,7 @@ from merlot.broker.query_errors import NO_ERROR, QueryException, http_status
 from merlot.broker.response import BrokerAnswer
 from merlot.errors import InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.http.described import TEXT, WHOLE, describe, query, record
+from merlot.http.tls_door import tls_of
 
 INLINE_ROWS: Final = 1_000
 """Most rows of a page that is written on the event loop; larger pages are written in a thread."""
@@ -81,7 +82,7 @@ class CursorPaths:
         async def read() -> web.Response:
             summaries = [stored.summary() for stored in self._store.all()]
             if not is_passed_on(request):
-                summaries += await lists_of_others(self._broker.broker_id, self._brokers)
+                summaries += await lists_of_others(self._broker.broker_id, self._brokers, tls_of(request.app))
             return _json(orjson.dumps(summaries))
 
         return await _found(read)

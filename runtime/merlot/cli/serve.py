@@ -515,7 +515,8 @@ def minion(
 
         async def start() -> str:
             await role.start()
-            return f"minion waits for tasks, health at {http_url(host, role.http_port, tls=certificates is not None)}/health"
+            url = http_url(host, role.http_port, tls=certificates is not None)
+            return f"minion waits for tasks, health at {url}/health"
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 

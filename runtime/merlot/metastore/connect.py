@@ -8,7 +8,9 @@ from merlot.security.tls import TlsFiles
 
 
 def connect(url: str, *, tls: TlsFiles | None = None) -> Metastore:
-    """Open a session; `tls` is for a ZooKeeper that speaks it. Raise InvalidInputError for a malformed URL, UnavailableError if the store does not answer in
+    """Open a session; `tls` is for a ZooKeeper that speaks it.
+
+    Raise InvalidInputError for a malformed URL, UnavailableError if the store does not answer in
     time."""
     scheme, separator, rest = url.partition("://")
     if separator and rest and scheme == "zk":

@@ -54,6 +54,7 @@ from merlot.streams.allowed import EVERY_HOST, AllowedStreams
 from merlot.streams.folders import AllowedFolders
 from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
+from merlot.wire.handshakes import PeerTls
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
@@ -216,8 +217,6 @@ class ServerRole:
                 lambda: self.instance,
                 answer_now=self._handler.answer_now,
                 clock=self._clock,
-                certificates=self._config.certificates,
-                peers=self._config.peers,
             )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._deps = self._make_deps()
@@ -230,7 +229,7 @@ class ServerRole:
         if warming is not None:
             await asyncio.to_thread(warming.join, self._config.warm_up_s)
         if self._endpoint is not None:
-            await self._endpoint.start()
+            await self._endpoint.start(self._peer_tls())
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
         self._background.append(self._loop.create_task(self._clear_mark()))
         self._background.append(self._loop.create_task(self._watch_tables()))
@@ -302,6 +301,10 @@ class ServerRole:
             make_app(HealthSources(self.not_ready, lambda: self.managers)), certificates=self._config.certificates
         )
         self.http_port = await self._http.start(bind_host, self._config.http_port)
+
+    def _peer_tls(self) -> PeerTls | None:
+        certificates = self._config.certificates
+        return None if certificates is None else PeerTls(certificates, self._config.peers)
 
     def _start_warming(self) -> threading.Thread | None:
         if self._config.warm_up_s is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,14 +14,12 @@ import pyarrow as pa
 from merlot.clock import Clock, SystemClock
 from merlot.codes import QueryErrorCode
 from merlot.errors import CorruptionError, MerlotError, UnavailableError
-from merlot.security.peer_names import BROKERS, is_named, names_of
-from merlot.security.tls import Certificates
 from merlot.vectors.account import out_of_memory
 from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import MAX_BUFFER_BYTES, TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
-from merlot.wire.handshakes import Handshakes, PeerHandshake
+from merlot.wire.handshakes import Handshakes, PeerHandshake, PeerTls
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -73,11 +71,7 @@ class TcpEndpoint:
         clock: Clock | None = None,
         tick_s: float = TICK_S,
         limits: EndpointLimits | None = None,
-        certificates: Certificates | None = None,
-        peers: Sequence[str] = BROKERS,
     ) -> None:
-        """With certificates peers have to show one of the same CA, with a name that one of the patterns `peers`
-        matches."""
         self.handler = handler
         self.limits = limits or EndpointLimits()
         self.instance = instance
@@ -87,8 +81,7 @@ class TcpEndpoint:
         self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES, make_room=self._end_heaviest)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
-        self.certificates = certificates
-        self.peers = tuple(peers)
+        self.tls: PeerTls | None = None
         self.handshakes = Handshakes(self.limits.handshakes)
         self._tick_s = tick_s
         self._socket: socket.socket | None = None
@@ -115,9 +108,10 @@ class TcpEndpoint:
         bound: int = listener.getsockname()[1]
         return bound
 
-    async def start(self) -> None:
-        """Accept calls from now on. Raise UnavailableError if another process listens on the port since `bind`."""
+    async def start(self, tls: PeerTls | None = None) -> None:
+        """Accept calls from now on, over TLS alone if `tls` is given. Raise UnavailableError if another process listens on the port since `bind`."""
         assert self._socket is not None, "bind comes first"
+        self.tls = tls
         try:
             self._socket.listen(BACKLOG)
         except OSError as error:
@@ -167,9 +161,9 @@ class TcpEndpoint:
 
     def _protocol(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
-        if self.certificates is None:
+        if self.tls is None:
             return self._connection()
-        return PeerHandshake(self.certificates.mutual_context(), self._connection, self.handshakes)
+        return PeerHandshake(self.tls.certificates.mutual_context(), self._connection, self.handshakes)
 
     def _connection(self) -> _ServerConnection:
         return _ServerConnection(self, tick_s=self._tick_s)
@@ -200,15 +194,10 @@ class _ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._host = self.peer.rpartition(":")[0]
-        endpoint = self._endpoint
-        certificate = transport.get_extra_info("peercert")
-        if endpoint.certificates is not None and not is_named(certificate, endpoint.peers):
-            names = ", ".join(names_of(certificate)) or "none"
-            _LOG.warning("connection refused peer=%s cause=its certificate is no broker's names=%s", self.peer, names)
-            self._refuse(
-                f"certificate is not of a broker names={names:.200} allowed={', '.join(endpoint.peers):.200}; "
-                "give the broker one of these names, or allow its name on servers by --tls-peers"
-            )
+        refusal = None if self._endpoint.tls is None else self._endpoint.tls.refusal(transport)
+        if refusal is not None:
+            _LOG.warning("connection refused peer=%s cause=%s", self.peer, refusal)
+            self._refuse(refusal)
             return
         limits = self._endpoint.limits
         if len(self._endpoint.connections) >= limits.connections:

@@ -10,8 +10,11 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
+from merlot.security.peer_names import BROKERS, is_named, names_of
+from merlot.security.tls import Certificates
 from merlot.security.tls_transport import TlsConnection
 from merlot.telemetry import TLS_FAILURES
 
@@ -20,6 +23,25 @@ _LOG = logging.getLogger(__name__)
 SHARE_OF_HOST: Final = 4
 """Divisor of the number of handshakes; the quotient is how many one host may have."""
 LOG_EVERY_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTls:
+    """TLS of a query port. Peers have to show a certificate of the same CA, with a name that a pattern matches."""
+
+    certificates: Certificates
+    peers: tuple[str, ...] = BROKERS
+
+    def refusal(self, transport: asyncio.BaseTransport) -> str | None:
+        """Return why a peer may not ask, in words for its log; None if it may."""
+        certificate = transport.get_extra_info("peercert")
+        if is_named(certificate, self.peers):
+            return None
+        names = ", ".join(names_of(certificate)) or "none"
+        return (
+            f"certificate is not of a broker names={names:.200} allowed={', '.join(self.peers):.200}; give the broker "
+            "one of these names, or allow its name on servers by --tls-peers"
+        )
 
 
 class Handshakes:

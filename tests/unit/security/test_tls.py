@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -10,8 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from tests.support.certificates import CertificateFolder, client_of
 
 from merlot.errors import InvalidInputError
@@ -45,11 +50,9 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str = "localhost
     done = [False, False]
     for _ in range(4):
         for number, end in enumerate(ends):
-            try:
+            with contextlib.suppress(ssl.SSLWantReadError):
                 end.do_handshake()
                 done[number] = True
-            except ssl.SSLWantReadError:
-                pass
     assert done == [True, True]
     return ends[1]
 
@@ -61,10 +64,8 @@ def leaf_of(server: ssl.SSLContext, *authorities: trustme.CA) -> int:
     end = server.wrap_bio(up, down, server_side=True)
     for _ in range(3):
         for each in (client, end):
-            try:
+            with contextlib.suppress(ssl.SSLWantReadError):
                 each.do_handshake()
-            except ssl.SSLWantReadError:
-                pass
     der = client.getpeercert(binary_form=True)
     assert der is not None
     return x509.load_der_x509_certificate(der).serial_number
@@ -178,7 +179,7 @@ def test_the_end_of_the_certificate_is_a_metric(folder: CertificateFolder, caplo
 
 @pytest.mark.parametrize("year", [2030, 2049, 2050, 2199])
 def test_ends_are_read_as_an_independent_reader_reads_them(year: int) -> None:
-    leaf = trustme.CA().issue_cert("x", not_after=datetime(year, 12, 31, 23, 59, 58))
+    leaf = trustme.CA().issue_cert("x", not_after=datetime(year, 12, 31, 23, 59, 58, tzinfo=UTC))
     pem = leaf.cert_chain_pems[0].bytes()
     expected = x509.load_pem_x509_certificate(pem).not_valid_after_utc.timestamp()
     assert ends_at_s(pem.decode()) == expected

@@ -78,7 +78,8 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
 
 
 async def lists_of_others(own: str, brokers: LiveBrokers, tls: ssl.SSLContext | bool = True) -> list[Any]:
-    """Return the summaries of the cursors that all other live brokers keep; `tls` is for those that speak it. Raise UnavailableError if a broker does not
+    """Return the summaries of the cursors that all other live brokers keep; `tls` is for those that
+    speak it. Raise UnavailableError if a broker does not
     answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)

@@ -109,7 +109,8 @@ class TcpEndpoint:
         return bound
 
     async def start(self, tls: PeerTls | None = None) -> None:
-        """Accept calls from now on, over TLS alone if `tls` is given. Raise UnavailableError if another process listens on the port since `bind`."""
+        """Accept calls from now on, over TLS alone if `tls` is given. Raise UnavailableError if another process listens
+        on the port since `bind`."""
         assert self._socket is not None, "bind comes first"
         self.tls = tls
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from tests.support.certificates import CertificateFolder
 
 from merlot.errors import UnavailableError
@@ -17,6 +18,7 @@ from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.ports import free_port
 from merlot.testing.patience import wait_until
 from merlot_spark.jvm import java
+from merlot_spark.zookeeper import JARS
 
 pytestmark = [
     pytest.mark.cluster,
@@ -45,13 +47,16 @@ def hosts(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> It
     """Address of the ZooKeeper, whose certificate is for localhost."""
     folder, port = tmp_path_factory.mktemp("zookeeper"), free_port()
     leaf = authority.issue_cert("localhost")
-    (folder / "own.pem").write_bytes(leaf.private_key_and_cert_chain_pem.bytes())
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)  # ZooKeeper reads no key in OpenSSL's own form
+    own = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()) + leaf.cert_chain_pems[0].bytes()
+    (folder / "own.pem").write_bytes(own)
     authority.cert_pem.write_to_path(folder / "ca.pem")
     (folder / "zoo.cfg").write_text(CONFIG.format(folder=folder, port=port))
     jars = Path(pyspark.__file__).parent / "jars"
+    path = ":".join(str(jar) for prefix in (*JARS, "netty-") for jar in sorted(jars.glob(f"{prefix}*.jar")))
     main = "org.apache.zookeeper.server.ZooKeeperServerMain"
     command = [str(java()), "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    command += ["-cp", f"{jars}/*", main, str(folder / "zoo.cfg")]
+    command += ["-cp", path, main, str(folder / "zoo.cfg")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:

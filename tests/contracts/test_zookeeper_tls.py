@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,7 @@ from tests.support.certificates import CertificateFolder
 from merlot.errors import UnavailableError
 from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.ports import free_port
-from merlot.testing.patience import wait_until
+from merlot.testing.patience import PATIENCE_S, wait_until
 from merlot_spark.jvm import java
 from merlot_spark.zookeeper import JARS
 
@@ -60,17 +62,24 @@ def hosts(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> It
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
+        wait_until(lambda: listens(port))
         yield f"localhost:{port}/secret/chroot"
     finally:
         process.kill()
         process.wait()
 
 
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 @pytest.fixture
-def open_with(hosts: str) -> Iterator[Callable[[CertificateFolder | None], ZooKeeperMetastore]]:
+def open_with(hosts: str) -> Iterator[Callable[..., ZooKeeperMetastore]]:
     sessions: list[ZooKeeperMetastore] = []
 
-    def open_session(folder: CertificateFolder | None, patience_s: float = 2.0) -> ZooKeeperMetastore:
+    def open_session(folder: CertificateFolder | None, patience_s: float = 1.0) -> ZooKeeperMetastore:
         files = None if folder is None else folder.files()
         sessions.append(ZooKeeperMetastore(hosts, operation_timeout_s=patience_s, tls=files))
         return sessions[-1]
@@ -83,19 +92,12 @@ def open_with(hosts: str) -> Iterator[Callable[[CertificateFolder | None], ZooKe
 
 def test_a_session_needs_the_cas_certificate(
     authority: trustme.CA,
-    open_with: Callable[[CertificateFolder | None], ZooKeeperMetastore],
+    open_with: Callable[..., ZooKeeperMetastore],
     tmp_path: Path,
 ) -> None:
     folder = CertificateFolder(tmp_path / "ours", ca=authority)
 
-    def opened() -> ZooKeeperMetastore | None:
-        try:
-            return open_with(folder)
-        except UnavailableError:
-            return None
-
-    store = wait_until(opened)
-    assert store is not None
+    store = open_with(folder, PATIENCE_S)
     store.create("/TABLES/a", b"1")
     assert [node.data for node in store.get_many(["/TABLES/a"]) if node is not None] == [b"1"]
     stranger = CertificateFolder(tmp_path / "stranger")

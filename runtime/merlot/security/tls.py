@@ -73,7 +73,7 @@ class Pem:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What the files held at one moment."""
+    """Contents of the files at one moment, and contexts made of them."""
 
     stamp: _Stamp
     pem: Pem

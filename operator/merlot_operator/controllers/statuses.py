@@ -6,6 +6,7 @@ An unchanged status costs a 304. One event loop.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from merlot.cluster.fence import FENCE_HEADER, Fence
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import InstanceId
 from merlot.security import own_credentials
+from merlot.security.tls import ClientTls
 from merlot_operator.config import Config
 from merlot_operator.controllers.status_answer import max_bytes, parse
 
@@ -64,6 +66,7 @@ class ClusterStatuses:
         self._config = config
         self._counts_of = counts_of
         self._session: aiohttp.ClientSession | None = None
+        self._tls = ClientTls.of_environment()
         self._known: dict[str, ClusterStatus] = {}
 
     def of(self, namespace: str) -> ClusterStatus:
@@ -117,7 +120,7 @@ class ClusterStatuses:
     async def _ask(self, namespace: str, before: ClusterStatus) -> ClusterStatus:
         headers = {**own_credentials.headers(), **({"If-None-Match": before.etag} if before.etag else {})}
         url = self._config.controller_of(namespace) + "/status"
-        async with self._http().get(url, headers=headers, allow_redirects=False) as response:
+        async with self._http().get(url, headers=headers, allow_redirects=False, ssl=self._ssl(url)) as response:
             if response.status == 304:
                 return before
             response.raise_for_status()
@@ -141,12 +144,16 @@ class ClusterStatuses:
         url = self._config.controller_of(namespace) + path
         try:
             headers = {**own_credentials.headers(), **({} if fence is None else {FENCE_HEADER: str(fence)})}
-            async with self._http().post(url, headers=headers, allow_redirects=False) as response:
+            async with self._http().post(url, headers=headers, allow_redirects=False, ssl=self._ssl(url)) as response:
                 response.raise_for_status()
                 if response.status >= 300:
                     raise UnavailableError(f"controller leads elsewhere url={url} status={response.status}")
         except (aiohttp.ClientError, TimeoutError, InvalidInputError) as error:
             raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error
+
+    def _ssl(self, url: str) -> ssl.SSLContext | bool:
+        """Return what the session takes as `ssl`; the files are read only for controllers that speak TLS."""
+        return self._tls.context() if url.startswith("https://") else True
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:

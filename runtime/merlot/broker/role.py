@@ -28,9 +28,11 @@ from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
 from merlot.http.door import DOOR
+from merlot.http.tls_door import CERTIFICATES
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
 from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.sql.budget import Budget
 
 T = TypeVar("T")
@@ -59,6 +61,8 @@ class BrokerConfig:
     """Time that running queries may take to end after `stop`."""
     warm_up_s: float | None = None
     """Longest wait at the start for the query kernels, which also merge answers, to load. None: they are not loaded."""
+    certificates: Certificates | None = None
+    """Certificates of its ports and calls; None: they speak no TLS."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     tuning: BrokerTuning = field(default_factory=BrokerTuning)
 
@@ -125,6 +129,7 @@ class BrokerRole:
             query_port=self.grpc_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
         # The broker runs again, so the mark that asked it to stop is void. If this fails, `undrain` removes the mark.
@@ -221,13 +226,15 @@ class BrokerRole:
         app = make_app(self)
         app[HOSTS] = hosts_of(self._address, self._config.host)
         app[DOOR] = self.door
-        self._listener = Listener(self, app, self._clock)
+        if self._config.certificates is not None:
+            app[CERTIFICATES] = self._config.certificates
+        self._listener = Listener(self, app, self._clock, self._config.certificates)
         return await self._listener.open(self._address, self._config.http_port)
 
     async def _listen_for_grpc(self, port: int) -> int:
         from merlot.broker.rpc.endpoint import RpcListener  # gRPC takes 15 MB of memory
 
-        listener = self._rpc = RpcListener(self, self.door)
+        listener = self._rpc = RpcListener(self, self.door, certificates=self._config.certificates)
         return await listener.open(self._address, port)
 
     @property

@@ -19,6 +19,7 @@ from merlot.cli import (
     drain,
     get,
     importing,
+    node_tls,
     output,
     query,
     rebalance,
@@ -131,6 +132,7 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")
 app.add_typer(upserts.app, name="upsert")
 app.add_typer(delete.app, name="delete")
+node_tls.add_to(app)
 
 
 @app.command("version")

@@ -15,7 +15,8 @@ A first look:
   merlot get tables
   merlot query "SELECT count(*) FROM flights"
 
-Commands that talk to a node take --url, or MERLOT_URL from the environment. They log in with
+Commands that talk to a node take --url, or MERLOT_URL from the environment;
+for https:// also --ca, --cert and --key (MERLOT_CA, MERLOT_CERT, MERLOT_KEY). They log in with
 `merlot --user NAME` or `--token-file FILE`, or with MERLOT_TOKEN, MERLOT_TOKEN_FILE or MERLOT_USER.
 They exit with 0 on success, with 1 on failure, and with 2 if called wrongly.
 `merlot COMMAND --help` explains a command; --install-completion lets the shell complete names.

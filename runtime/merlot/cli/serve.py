@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,8 +14,10 @@ from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
 from merlot.cli.doors import DoorSettings, of_door, opened_door
-from merlot.cli.processes import STOP_SIGNALS, run_until_signal
+from merlot.cli.processes import run_until_signal
+from merlot.cli.roles import RoleProcess, run_role
 from merlot.cli.sizes import parse_size
+from merlot.cli.tls import DEFAULT_PEERS, TlsPeers, ZooKeeperTls, files_for_zookeeper, of_tls
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.allowed_places import AllowedPlaces
@@ -24,10 +26,10 @@ from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.protocol import Metastore
-from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
@@ -44,8 +46,6 @@ ZooKeeper = Annotated[
     str, typer.Option("--zk", metavar="HOST:PORT[,…]/CHROOT", envvar="MERLOT_ZK", help="ZooKeeper of the cluster.")
 ]
 
-
-_LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -157,9 +157,10 @@ LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line,
 
 
 @app.command()
-@takes(server_settings=of_server, broker_settings=of_broker, door_settings=of_door)
+@takes(certificates=of_tls, server_settings=of_server, broker_settings=of_broker, door_settings=of_door)
 def serve(
     *,
+    certificates: Certificates | None,
     door_settings: DoorSettings,
     server_settings: ServerSettings,
     broker_settings: BrokerSettings,
@@ -208,6 +209,7 @@ def serve(
             secrets_dir=secrets_dir,
             stream_folders=_started_in() if stream_folders is None else _folders(stream_folders),
             warm_up_s=NODE_WARM_UP_S,
+            certificates=certificates,
             server=server_settings,
             broker=broker_settings,
         )
@@ -224,11 +226,13 @@ def serve(
 
 
 @app.command()
-@takes(door_settings=of_door)
+@takes(certificates=of_tls, door_settings=of_door)
 def controller(
     *,
+    certificates: Certificates | None,
     door_settings: DoorSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 9000,
@@ -259,7 +263,7 @@ def controller(
 
     Any number may run; one leads at a time. While none runs, queries and loaded segments are not affected.
     """
-
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     cleaning = CleaningConfig(
         replaced_s=replaced_grace,
         replaced_refresh_s=replaced_refresh_grace,
@@ -268,13 +272,18 @@ def controller(
     )
 
     async def run(metastore: Metastore, door: Door) -> None:
-        files = None if deep_store is None else DeepStore(deep_store)
+        deleted = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
             ControllerConfig(
-                host=host, bind=bind or host, http_port=http_port, cleaning=cleaning, file_grace_s=trash_grace
+                host=host,
+                bind=bind or host,
+                http_port=http_port,
+                cleaning=cleaning,
+                file_grace_s=trash_grace,
+                certificates=certificates,
             ),
-            files=files,
+            files=deleted,
             open_store=DeepStore,
             places=AllowedPlaces(
                 AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
@@ -286,20 +295,22 @@ def controller(
         role.service.recovery.read = recovered.read
 
         async def start() -> str:
-            return f"controller serves at {http_url(host, await role.start())}"
+            return f"controller serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, door_settings, role="controller", level=log_level, log_format=log_format)
+    run_role(RoleProcess("controller", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
-@takes(settings=of_broker, door_settings=of_door)
+@takes(certificates=of_tls, settings=of_broker, door_settings=of_door)
 def broker(
     *,
+    certificates: Certificates | None,
     door_settings: DoorSettings,
     settings: BrokerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8099,
@@ -312,6 +323,7 @@ def broker(
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
     """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API, and over gRPC if asked."""
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
 
     async def run(metastore: Metastore, door: Door) -> None:
         config = BrokerConfig(
@@ -322,24 +334,28 @@ def broker(
             drain_s=drain_timeout,
             warm_up_s=warm_up or None,
             settings=settings,
+            certificates=certificates,
         )
-        role = BrokerRole(metastore, config, _channel_to, door=door)
+        role = BrokerRole(metastore, config, partial(_channel_to, certificates), door=door)
 
         async def start() -> str:
-            return f"broker serves at {http_url(host, await role.start())}"
+            return f"broker serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, door_settings, role="broker", level=log_level, log_format=log_format)
+    run_role(RoleProcess("broker", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
-@takes(settings=of_server, door_settings=of_door)
+@takes(certificates=of_tls, settings=of_server, door_settings=of_door)
 def server(
     *,
+    certificates: Certificates | None,
     door_settings: DoorSettings,
     settings: ServerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
+    tls_peers: TlsPeers = DEFAULT_PEERS,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
     ],
@@ -388,6 +404,7 @@ def server(
     SIGTERM drains it: brokers stop choosing it, running queries end, then it exits. Files in --data-dir are verified
     and used again at the next start.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = ServerConfig(
         data_dir=data_dir,
         deep_store=deep_store,
@@ -405,6 +422,8 @@ def server(
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
         settings=settings,
+        certificates=certificates,
+        peers=_listed(tls_peers),
     )
 
     async def run(metastore: Metastore, door: Door) -> None:
@@ -412,7 +431,7 @@ def server(
 
         async def start() -> str:
             await role.start()
-            health = f"health at {http_url(host, role.http_port)}/health"
+            health = f"health at {http_url(host, role.http_port, tls=certificates is not None)}/health"
             return f"server serves brokers at {host}:{role.query_port}, {health}"
 
         async def stop() -> None:
@@ -421,15 +440,17 @@ def server(
 
         await run_until_signal(start, stop)
 
-    _run_on(zk, run, door_settings, role="server", level=log_level, log_format=log_format)
+    run_role(RoleProcess("server", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
-@takes(door_settings=of_door)
+@takes(certificates=of_tls, door_settings=of_door)
 def minion(
     *,
+    certificates: Certificates | None,
     door_settings: DoorSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     deep_store: Annotated[
         str | None, _deep_store("Where segment files of tables that name no deep store are kept.")
     ] = None,
@@ -476,6 +497,7 @@ def minion(
 
     SIGTERM drains it: running tasks stop at their next step, and another minion continues them.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = MinionConfig(
         host=host,
         bind_host=bind,
@@ -490,6 +512,7 @@ def minion(
         spark=None if spark_master is None else SparkLauncher(master=spark_master, settings=_pairs(spark_conf or [])),
         leaves_spark=leave_spark,
         only_task=only_task,
+        certificates=certificates,
     )
 
     async def run(metastore: Metastore, door: Door) -> None:
@@ -497,11 +520,12 @@ def minion(
 
         async def start() -> str:
             await role.start()
-            return f"minion waits for tasks, health at {http_url(host, role.http_port)}/health"
+            url = http_url(host, role.http_port, tls=certificates is not None)
+            return f"minion waits for tasks, health at {url}/health"
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
-    _run_on(zk, run, door_settings, role="minion", level=log_level, log_format=log_format)
+    run_role(RoleProcess("minion", zk, files, door_settings, log_level, log_format), run)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -523,41 +547,10 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return dict(text.partition("=")[::2] for text in texts)
 
 
-def _channel_to(record: InstanceRecord) -> TcpChannel:
-    return TcpChannel(record.host, record.query_port)
-
-
-def _run_on(zk: str, run: Any, door_settings: DoorSettings, *, role: str, level: str, log_format: LogFormat) -> None:
-    """Run a role with a ZooKeeper session of its own."""
-    configure_logging(level, log_format, role=role)
-
-    async def main() -> None:
-        metastore = await _connected(zk)
-        if metastore is None:
-            return
-        try:
-            async with opened_door(door_settings) as door:
-                await run(metastore, door)
-        finally:
-            await asyncio.to_thread(metastore.close)
-
-    asyncio.run(main())
-
-
-async def _connected(zk: str) -> ZooKeeperMetastore | None:
-    """Return a ZooKeeper session, however long ZooKeeper takes to start; None if a signal came first. If the process
-    exited instead, its restarts, each later than the one before, would only add to the wait."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        while not stopping.is_set():
-            try:
-                return await asyncio.to_thread(ZooKeeperMetastore, zk)
-            except UnavailableError as error:
-                _LOG.warning("waiting for ZooKeeper hosts=%s cause=%s", zk, error)
-        return None
-    finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+def _channel_to(certificates: Certificates | None, record: InstanceRecord) -> TcpChannel:
+    if record.tls and certificates is None:
+        raise UnavailableError(
+            f"server speaks TLS, and this broker has no certificate server={record.id}; start the broker with "
+            "--tls-cert, --tls-key and --tls-ca"
+        )
+    return TcpChannel(record.host, record.query_port, certificates=certificates if record.tls else None)

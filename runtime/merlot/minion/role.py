@@ -37,6 +37,7 @@ from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
 from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 
@@ -79,6 +80,8 @@ class MinionConfig:
     """Additional kinds of tasks."""
     reached: CrashPoint | None = None
     """Called with the steps of tasks; for tests."""
+    certificates: Certificates | None = None
+    """Certificates of its port; None: no TLS."""
     tuning: MinionTuning = field(default_factory=MinionTuning)
 
 
@@ -125,6 +128,7 @@ class MinionRole:
             http_port=self.http_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(register, self._metastore, record)
         self._worker = Worker(
@@ -222,7 +226,7 @@ class MinionRole:
         app = web.Application()
         app[DOOR] = self._door
         app.add_routes(self.routes())
-        self._http = HttpServer(app)
+        self._http = HttpServer(app, certificates=self._config.certificates)
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
     @describe(answer=OBJECT, right=of_cluster(*READING))

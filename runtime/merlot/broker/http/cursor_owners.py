@@ -17,6 +17,7 @@ from aiohttp import web
 
 from merlot.cluster.records import InstanceRecord
 from merlot.errors import NotFoundError, UnavailableError
+from merlot.http.tls_door import tls_of
 from merlot.ids import InstanceId
 from merlot.uris import http_url
 
@@ -62,7 +63,13 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(request.method, url, headers=_passed_headers(request), allow_redirects=False) as answer,
+            session.request(
+                request.method,
+                url,
+                headers=_passed_headers(request),
+                allow_redirects=False,
+                ssl=tls_of(request.app),
+            ) as answer,
         ):
             return await _passed_through(request, answer)
     except (aiohttp.ClientError, TimeoutError) as error:
@@ -75,13 +82,14 @@ async def lists_of_others(request: web.Request, own: str, brokers: LiveBrokers) 
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        lists = await asyncio.gather(*(_list(session, record, _passed_headers(request)) for record in others))
+        lists = await asyncio.gather(*(_list(session, record, request) for record in others))
     return [summary for summaries in lists for summary in summaries]
 
 
-async def _list(session: aiohttp.ClientSession, record: InstanceRecord, headers: dict[str, str]) -> list[Any]:
+async def _list(session: aiohttp.ClientSession, record: InstanceRecord, request: web.Request) -> list[Any]:
+    url, tls = f"{_url(record)}/responseStore", tls_of(request.app)
     try:
-        async with session.get(f"{_url(record)}/responseStore", headers=headers) as answer:
+        async with session.get(url, headers=_passed_headers(request), allow_redirects=False, ssl=tls) as answer:
             answer.raise_for_status()
             summaries: list[Any] = orjson.loads(await answer.read())
             return summaries
@@ -96,7 +104,7 @@ def _passed_headers(request: web.Request) -> dict[str, str]:
 
 
 def _url(record: InstanceRecord) -> str:
-    return http_url(record.host, record.http_port)
+    return http_url(record.host, record.http_port, tls=record.tls)
 
 
 async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -16,6 +16,7 @@ from merlot.broker.query_errors import QueryException
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
 from merlot.broker.rpc.blocks import BlockForm, RowBlock
+from merlot.broker.rpc.credentials import credentials_of
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
 from merlot.errors import (
@@ -29,6 +30,7 @@ from merlot.security import credentials
 from merlot.security.access import ANONYMOUS, Identity, Right
 from merlot.security.audit import entry
 from merlot.security.door import Door, refusal
+from merlot.security.tls import HANDSHAKE_S, Certificates
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,21 +73,33 @@ async def _refuse_segments(_: bytes, context: Any) -> None:
 class RpcListener:
     """A gRPC port that is open between `open` and `close`."""
 
-    def __init__(self, broker: Answers, door: Door | None = None, *, stall_s: float = STALL_S) -> None:
+    def __init__(
+        self,
+        broker: Answers,
+        door: Door | None = None,
+        *,
+        certificates: Certificates | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:
         self._broker = broker
         self._door = door or Door()
+        self._certificates = certificates
         self._stall_s = stall_s
         self._server: Any = None
 
     async def open(self, host: str, port: int) -> int:
         """Listen, and return the port; the system chooses it if `port` is 0. Raise UnavailableError if it is taken."""
-        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
+        options = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+            ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
+        ]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_RUNNING)
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(service, methods) for service, methods in self.methods().items()]
         )
         try:
-            bound: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+            bound = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
             raise UnavailableError(f"cannot listen for gRPC address={host}:{port}") from error
         await self._server.start()
@@ -99,6 +113,13 @@ class RpcListener:
         )
         of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
         return {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
+
+    def _add_port(self, address: str) -> int:
+        if self._certificates is None:
+            insecure: int = self._server.add_insecure_port(address)
+            return insecure
+        secure: int = self._server.add_secure_port(address, credentials_of(self._certificates))
+        return secure
 
     async def close(self, grace_s: float) -> None:
         """Accept no more calls; running calls get `grace_s` to end, or a moment if that is longer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -26,6 +27,7 @@ from merlot.controller.http.responses import answered, flag, json_answer, parse_
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of, query, record
 from merlot.http.door import READING, of_table
+from merlot.http.tls_door import tls_of
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
 from merlot.security.access import Right
@@ -188,7 +190,9 @@ class _LineageApi:
         passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
         timeout = aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)
         async with aiohttp.ClientSession(timeout=timeout, headers=passed) as session:
-            states = await asyncio.gather(*(_routing(session, broker, table, entry) for broker in brokers.values()))
+            states = await asyncio.gather(
+                *(_routing(session, broker, table, entry, tls_of(request.app)) for broker in brokers.values())
+            )
         return json_answer({"brokers": dict(zip(brokers, states, strict=True))})
 
     def _lineage(self, table: str) -> dict[str, Any]:
@@ -197,11 +201,13 @@ class _LineageApi:
         return {"tableNameWithType": name, "lineageEntries": {entry.id: _to_json(entry) for entry in entries}}
 
 
-async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
+async def _routing(
+    session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str, tls: ssl.SSLContext | bool
+) -> str:
     """Return one broker's state: Routed, Behind, or Unreachable."""
-    url = f"{http_url(broker.host, broker.http_port)}/debug/lineage/{quote(raw_name(table))}"
+    url = f"{http_url(broker.host, broker.http_port, tls=broker.tls)}/debug/lineage/{quote(raw_name(table))}"
     try:
-        async with session.get(url) as answer:
+        async with session.get(url, ssl=tls) as answer:
             halves = list((await answer.json()).values()) if answer.status == HTTPStatus.OK else []
     except (aiohttp.ClientError, TimeoutError) as error:
         _LOG.info("broker does not say what it routes to url=%s cause=%r", url, error)

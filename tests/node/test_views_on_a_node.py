@@ -12,9 +12,9 @@ from tests.support.viewing_node import ViewingNode, viewing_node
 
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer, ResultColumns
-from merlot.security.access import TableView
+from merlot.security.access import AccessView
 
-VIEW = TableView(
+VIEW = AccessView(
     ("color = 'red'", "small < 10"), frozenset({"payload"}), {"name": "substr(name, 0, 2)", "note": "'***'"}
 )
 ASKER = Viewer({"things": VIEW})
@@ -100,7 +100,7 @@ def test_pieces_of_an_answer_are_of_the_rows_that_are_seen(node: ViewingNode, mo
 
 
 def test_answers_of_different_askers_are_never_mixed(node: ViewingNode) -> None:
-    others = {color: Viewer({"things": TableView((f"color = '{color}'",))}) for color in ("red", "blue", "white")}
+    others = {color: Viewer({"things": AccessView((f"color = '{color}'",))}) for color in ("red", "blue", "white")}
     counts = {color: sum(row["color"] == color for row in things().rows.to_pylist()) for color in others}
     for number in range(4):
         for sql in ("SELECT COUNT(*) FROM things", f"SELECT COUNT(*) FROM things WHERE id >= {-number}"):

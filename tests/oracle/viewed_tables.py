@@ -20,11 +20,11 @@ from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.records import RootRecord
-from merlot.cluster.segments.view import TableView as SegmentsView
+from merlot.cluster.segments.view import TableView
 from merlot.ids import offline, raw_name
 from merlot.query.stages.engine import EngineRun, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
-from merlot.security.access import TableView
+from merlot.security.access import AccessView
 from merlot.security.views import Views
 from merlot.spec.manifest import load_document
 from merlot.tree.nodes import BoundQuery
@@ -40,9 +40,9 @@ class SeenTable:
     masks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
-    def view(self) -> TableView:
+    def view(self) -> AccessView:
         filters = () if self.row_filter is None else (self.row_filter[0],)
-        return TableView(filters, self.hidden, {name: ours for name, (ours, _) in self.masks.items()})
+        return AccessView(filters, self.hidden, {name: ours for name, (ours, _) in self.masks.items()})
 
 
 _SAME: Final = "color IN ('red', 'blue', '') AND small < 15"
@@ -140,5 +140,5 @@ def _bound(plan: PlannedQuery) -> BoundQuery:
 
 def _served(dataset: Dataset) -> ServedTable:
     name = offline(dataset.name)
-    snapshot = build(RoutingInputs(view=SegmentsView(name, RootRecord(), 1, {}), reports={}, standings={}, now_ms=0))
+    snapshot = build(RoutingInputs(view=TableView(name, RootRecord(), 1, {}), reports={}, standings={}, now_ms=0))
     return ServedTable(name, 1, load_document(manifest(dataset)).spec, snapshot)

@@ -18,7 +18,7 @@ from merlot.broker.selections import RowConsumer
 from merlot.codes import QueryErrorCode
 from merlot.ids import TableName, raw_name
 from merlot.query.answer.result import QueryStats
-from merlot.security.access import TableView
+from merlot.security.access import AccessView
 from merlot.security.views import Views
 
 _SHOWN: Final = frozenset(
@@ -109,13 +109,13 @@ def with_views(explained: ResultRows, plan: PlannedQuery) -> ResultRows:
     for table in sorted(plan.views):
         number = 1 + max(int(row[1]) for row in rows)
         view = plan.views[table]
-        texts = {"predicate": " AND ".join(f"({text})" for text in view.row_filters)}
+        texts = {"predicate": " AND ".join(f"({each})" for each in view.row_filters)}
         texts["expressions"] = ", ".join(f"{name}: {text}" for name, text in sorted(view.masks.items()))
         rows += [[line, number + added, 0] for added, line in enumerate(_lines(plan.views, table, texts))]
     return ResultRows(explained.column_names, explained.column_types, rows)
 
 
-def _lines(views: Mapping[TableName, TableView], table: TableName, texts: Mapping[str, str]) -> list[str]:
+def _lines(views: Mapping[TableName, AccessView], table: TableName, texts: Mapping[str, str]) -> list[str]:
     view, name = views.get(table), raw_name(table)
     lines = []
     if view is not None and view.row_filters:

@@ -45,7 +45,7 @@ from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
-from merlot.security.access import ANONYMOUS, OPEN, Identity, Right
+from merlot.security.access import ANONYMOUS, Identity, Right
 from merlot.security.door import Door, check
 from merlot.security.views import IdentityViews, Views
 from merlot.sql.budget import Budget
@@ -161,7 +161,7 @@ class Queries:
         task = asyncio.current_task()
         assert task is not None
         views, access = request.views, self._door.access
-        if views is None and access is not OPEN:
+        if views is None and not self._door.is_open:
             views = IdentityViews(access, request.identity)
         running = self._running[answer.request_id] = _RunningQuery(
             request.sql, request.client_request_id, task, request.identity.name, views
@@ -269,8 +269,10 @@ class Queries:
         return await in_thread(cancel, _constant_rows, bound, cancel.check)
 
     def _charge(self, plan: PlannedQuery, identity: Identity) -> None:
-        """Charge the query to its tables' quotas. Raise AccessDeniedError if one of them may not be queried,
-        QuotaExceededError or TableDisabledError."""
+        """Charge the query to its tables' quotas. Raise AccessDeniedError, QuotaExceededError or TableDisabledError.
+
+        Planning has refused tables that the asker's views do not show. They are checked again, by the document of this
+        moment: a long text may be planned for seconds, and a right may be withdrawn meanwhile."""
         if plan.stages is not None:
             tables = set(plan.stages.specs)
         elif plan.table is not None:

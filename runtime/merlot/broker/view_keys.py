@@ -13,18 +13,18 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from merlot.ids import TableName, raw_name
-from merlot.security.access import WHOLE_TABLE, TableView
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.security.views import Views
 
 MAX_TEXTS: Final = 4_000
 """Plans of as many texts, and as many shapes, are cached."""
-ViewKey = tuple[tuple[TableName, TableView], ...]
+ViewKey = tuple[tuple[TableName, AccessView], ...]
 """Tables of which something is left out or replaced, with the views."""
 TextKey = tuple[str, str] | tuple[str, str, ViewKey]
 """A text and its options, as sent; behind them the views, unless all tables are seen whole."""
 
 
-def seen(views: Views | None, table: str) -> TableView:
+def seen(views: Views | None, table: str) -> AccessView:
     """Return what is seen of a table, given its name; as written if there is no such table. Raise AccessDeniedError if
     it must not be queried: whether it exists shows for tables only that may be queried."""
     if views is None:
@@ -35,7 +35,7 @@ def seen(views: Views | None, table: str) -> TableView:
     return WHOLE_TABLE if view.is_whole else view
 
 
-def are_seen(made_for: Mapping[TableName, TableView], tables: Iterable[TableName], views: Views) -> bool:
+def are_seen(made_for: Mapping[TableName, AccessView], tables: Iterable[TableName], views: Views) -> bool:
     """Return True if a plan for these tables was made for what the asker sees of them."""
     for table in tables:
         view = views.view(table)

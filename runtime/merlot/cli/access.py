@@ -107,7 +107,7 @@ def _sql_problems(rules: AccessRules) -> list[str]:
         return []
     problems = []
     for role, grants in rules.access.grants.items():
-        texts = [text for grant in grants for text in (*grant.view.row_filters, *grant.view.masks.values())]
+        texts = [str(each) for grant in grants for each in (*grant.view.row_filters, *grant.view.masks.values())]
         for text in texts:
             try:
                 parse(f"SELECT COUNT(*) FROM t WHERE ({text}) IS NOT NULL")

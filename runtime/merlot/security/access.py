@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from merlot.ids import raw_name
 
@@ -52,11 +52,26 @@ ANONYMOUS: Final = Identity("anonymous")
 
 
 @dataclass(frozen=True, slots=True)
-class TableView:
+class AnyOf:
+    """A predicate that is true if all predicates of at least one alternative are. Each text in it is parsed alone: none
+    can end the parentheses of another."""
+
+    alternatives: tuple[tuple[RowFilter, ...], ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(f"({' AND '.join(f'({each})' for each in every)})" for every in self.alternatives)
+
+
+RowFilter: TypeAlias = str | AnyOf
+"""A predicate over the rows of a table. `str` gives the text of either kind, to be read by people alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessView:
     """What an identity sees of a table that it may query. Names of columns are in lower case, and stand for columns of
     any spelling."""
 
-    row_filters: tuple[str, ...] = ()
+    row_filters: tuple[RowFilter, ...] = ()
     """SQL predicates; a row is seen only if all of them are true."""
     hidden: frozenset[str] = frozenset()
     """Columns that do not exist for the identity."""
@@ -72,7 +87,7 @@ class TableView:
         return not (self.row_filters or self.hidden or self.masks)
 
 
-WHOLE_TABLE: Final = TableView()
+WHOLE_TABLE: Final = AccessView()
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +107,7 @@ class Grant:
 
     tables: tuple[str, ...]
     rights: frozenset[Right]
-    view: TableView = WHOLE_TABLE
+    view: AccessView = WHOLE_TABLE
     excepted: tuple[str, ...] = ()
     """Patterns of tables that are not granted. A grant with any is never of the whole cluster."""
 
@@ -136,7 +151,7 @@ class Access:
         """Return True if the identity has the right to at least one table that may exist."""
         return any(grant.gives(right) for grant in self._grants_of(identity))
 
-    def view(self, identity: Identity, table: str) -> TableView | None:
+    def view(self, identity: Identity, table: str) -> AccessView | None:
         """Return what the identity sees of a table; None if it may not query the table."""
         grants = [g for g in self._grants_of(identity) if g.gives(Right.QUERY) and g.covers(table)]
         return united([grant.view for grant in grants]) if grants else None
@@ -166,7 +181,7 @@ OPEN: Final = Access({"everybody": (_EVERYTHING,)}, user_roles={ANONYMOUS.name: 
 """Access without a document: anonymous may do everything."""
 
 
-def united(views: Iterable[TableView]) -> TableView:
+def united(views: Iterable[AccessView]) -> AccessView:
     """Return what somebody sees who has all of these views: a row or a column that any of them shows is seen.
 
     A column is masked if every view that shows it masks it; if the masks differ, the first holds."""
@@ -175,20 +190,20 @@ def united(views: Iterable[TableView]) -> TableView:
         return first
     every = (first, *others)
     hidden = frozenset.intersection(*(view.hidden for view in every))
-    return TableView(_either(every), hidden, _masks(every, hidden))
+    return AccessView(_either(every), hidden, _masks(every, hidden))
 
 
-def _either(views: tuple[TableView, ...]) -> tuple[str, ...]:
+def _either(views: tuple[AccessView, ...]) -> tuple[RowFilter, ...]:
     """Return the filter of rows that pass all filters of at least one view. Views of equal filters are one."""
     alternatives = dict.fromkeys(view.row_filters for view in views)
     if () in alternatives:
         return ()
     if len(alternatives) == 1:
         return next(iter(alternatives))
-    return (" OR ".join(f"({' AND '.join(f'({text})' for text in filters)})" for filters in alternatives),)
+    return (AnyOf(tuple(alternatives)),)
 
 
-def _masks(views: tuple[TableView, ...], hidden: frozenset[str]) -> Mapping[str, str]:
+def _masks(views: tuple[AccessView, ...], hidden: frozenset[str]) -> Mapping[str, str]:
     columns = dict.fromkeys(column for view in views for column in view.masks if column not in hidden)
     masks = {}
     for column in columns:

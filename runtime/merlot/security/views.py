@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from merlot.errors import AccessDeniedError
-from merlot.security.access import Access, Identity, Right, TableView
+from merlot.security.access import Access, AccessView, Identity, Right
 from merlot.security.door import refusal
 
 
 class Views(Protocol):
     """Tables as the asker of a query sees them. Their names may have a type, and any case."""
 
-    def view(self, table: str) -> TableView | None:
+    def view(self, table: str) -> AccessView | None:
         """Return what is seen of a table; None if the table must not be queried."""
         ...
 
@@ -33,7 +33,7 @@ class IdentityViews:
     access: Access
     identity: Identity
 
-    def view(self, table: str) -> TableView | None:
+    def view(self, table: str) -> AccessView | None:
         """Return what the identity sees of a table; None if it may not query the table."""
         return self.access.view(self.identity, table)
 

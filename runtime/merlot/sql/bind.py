@@ -13,7 +13,7 @@ from merlot.aggregates import registry as aggregates
 from merlot.aggregates.projections import together
 from merlot.functions import registry
 from merlot.ids import raw_name
-from merlot.security.access import WHOLE_TABLE, TableView
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.boolean_logic import without_null_verdict
@@ -37,7 +37,7 @@ def bind(
     options: Mapping[str, str] | None = None,
     *,
     context: BindContext,
-    view: TableView = WHOLE_TABLE,
+    view: AccessView = WHOLE_TABLE,
 ) -> BoundQuery:
     """Return the query with every name resolved and every expression typed.
 

@@ -15,9 +15,9 @@ from typing import Final
 from merlot.errors import AccessDeniedError, InvalidInputError
 from merlot.functions.conversion import cast_to
 from merlot.functions.instants import Moment
-from merlot.security.access import TableView
+from merlot.security.access import AccessView, AnyOf, RowFilter
 from merlot.spec.schema import FieldSpec, TableSchema
-from merlot.sql.boolean_logic import conjunction, without_null_verdict
+from merlot.sql.boolean_logic import conjunction, disjunction, without_null_verdict
 from merlot.sql.budget import Budget
 from merlot.sql.expressions import Binder, Fold
 from merlot.sql.parse import parse_statement
@@ -61,13 +61,13 @@ class VisibleColumns:
         return self.masks.get(field.name, column)
 
 
-def row_filter(view: TableView, table: str, schema: TableSchema, context: BindContext) -> Expr:
+def row_filter(view: AccessView, table: str, schema: TableSchema, context: BindContext) -> Expr:
     """Return the predicate of the rows that are seen, in three-valued logic. Raise UnusableViewError."""
-    return conjunction([_refusing(table, _bound_filter, text, schema, context) for text in view.row_filters])
+    return conjunction([_refusing(table, _bound_filter, each, schema, context) for each in view.row_filters])
 
 
 def visible_columns(
-    view: TableView, table: str, schema: TableSchema, context: BindContext, *, nulls: bool, prefix: str = ""
+    view: AccessView, table: str, schema: TableSchema, context: BindContext, *, nulls: bool, prefix: str = ""
 ) -> VisibleColumns:
     """Return the columns that exist, and the masks. `nulls`: masks are in three-valued logic; `prefix` begins the names
     of the columns that masks read. Raise UnusableViewError."""
@@ -90,7 +90,7 @@ def without(schema: TableSchema, hidden: frozenset[str]) -> TableSchema:
     return TableSchema.model_construct(fields=fields, primary_key=schema.primary_key if is_key else ())
 
 
-def check_view(view: TableView, schema: TableSchema, *, fold: Fold = lambda call: call) -> list[str]:
+def check_view(view: AccessView, schema: TableSchema, *, fold: Fold = lambda call: call) -> list[str]:
     """Return the problems of a view of a table with this schema, a line each: predicates and masks that cannot be
     bound, and columns that the table does not have."""
     context = BindContext(fold, Moment(0))
@@ -107,8 +107,8 @@ def check_view(view: TableView, schema: TableSchema, *, fold: Fold = lambda call
     return problems
 
 
-def _problems_of_filters(view: TableView, schema: TableSchema, context: BindContext) -> list[str]:
-    problems = (_problem(_bound_filter, text, schema, context) for text in view.row_filters)
+def _problems_of_filters(view: AccessView, schema: TableSchema, context: BindContext) -> list[str]:
+    problems = (_problem(_bound_filter, each, schema, context) for each in view.row_filters)
     return [problem for problem in problems if problem is not None]
 
 
@@ -130,8 +130,11 @@ def _refusing(table: str, bind: Callable[..., Expr], *args: object, **settings: 
         ) from error
 
 
-def _bound_filter(text: str, schema: TableSchema, context: BindContext) -> Expr:
-    select = _parsed(f"SELECT 1 FROM {_TABLE} WHERE {text}")
+def _bound_filter(predicate: RowFilter, schema: TableSchema, context: BindContext) -> Expr:
+    if isinstance(predicate, AnyOf):
+        alternatives = ([_bound_filter(each, schema, context) for each in every] for every in predicate.alternatives)
+        return disjunction(map(conjunction, alternatives))
+    select = _parsed(f"SELECT 1 FROM {_TABLE} WHERE {predicate}")
     if select.where is None:
         raise SqlParseError("a row filter is a condition")
     scope = Scope(None, schema, has_virtual_columns=False)

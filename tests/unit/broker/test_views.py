@@ -17,7 +17,7 @@ from merlot.codes import QueryErrorCode
 from merlot.errors import AccessDeniedError, MerlotError
 from merlot.query.answer.result import QueryStats
 from merlot.query.plan.expressions import literal_values, walk
-from merlot.security.access import WHOLE_TABLE, TableView
+from merlot.security.access import WHOLE_TABLE, AccessView, united
 from merlot.sql.views import UnusableViewError, check_view
 from merlot.tree.errors import UnknownColumnError
 from merlot.tree.nodes import Call, Column, Expr
@@ -35,12 +35,12 @@ spec:
       - {name: delay, type: INT}
       - {name: at, type: TIMESTAMP, role: dateTime}
 """
-AA = TableView(("carrier = 'AA'",))
-BB = TableView(("carrier = 'BB'",))
-MASKED = TableView((), frozenset({"delay"}), {"salary": "Salary - MOD(Salary, 1000)"})
+AA = AccessView(("carrier = 'AA'",))
+BB = AccessView(("carrier = 'BB'",))
+MASKED = AccessView((), frozenset({"delay"}), {"salary": "Salary - MOD(Salary, 1000)"})
 
 
-def asker(view: TableView | None, *, manages: bool = False) -> Viewer:
+def asker(view: AccessView | None, *, manages: bool = False) -> Viewer:
     return Viewer({"flights": view}, manages)
 
 
@@ -51,10 +51,10 @@ class Bench:
         self.table: ServedTable = served(manifest=MANIFEST)
         self.planner = Planner(lambda name: self.table if name in {"flights", FLIGHTS} else None, CLOCK)
 
-    def plan(self, sql: str, view: TableView | None) -> PlannedQuery:
+    def plan(self, sql: str, view: AccessView | None) -> PlannedQuery:
         return asyncio.run(self.planner.plan(sql, "", asker(view)))
 
-    def error(self, sql: str, view: TableView) -> str:
+    def error(self, sql: str, view: AccessView) -> str:
         with pytest.raises(MerlotError) as raised:
             self.plan(sql, view)
         return QueryException.of(raised.value).message
@@ -80,9 +80,9 @@ STAGED = "SELECT a.carrier FROM flights a JOIN flights b ON a.delay = b.delay"
 def test_plans_are_shared_by_equal_views_and_never_mixed(sql: str) -> None:
     bench = Bench()
     whole = bench.plan(sql, WHOLE_TABLE)
-    plans = [bench.plan(sql, view) for view in (AA, BB, MASKED if "delay" not in sql else TableView(("delay > 1",)))]
+    plans = [bench.plan(sql, view) for view in (AA, BB, MASKED if "delay" not in sql else AccessView(("delay > 1",)))]
     assert len({id(plan) for plan in (whole, *plans)}) == 4
-    assert bench.plan(sql, TableView(("carrier = 'AA'",))) is plans[0]
+    assert bench.plan(sql, AccessView(("carrier = 'AA'",))) is plans[0]
     assert bench.plan(sql, BB) is plans[1]
     assert bench.plan(sql, WHOLE_TABLE) is whole
     assert asyncio.run(bench.planner.plan(sql, "")) is whole
@@ -111,7 +111,7 @@ def test_templates_of_shapes_are_never_mixed() -> None:
 
 
 def test_a_constant_like_a_marker_of_templates_stays_in_its_row_filter() -> None:
-    bench, view = Bench(), TableView(("delay <> 1000003",))
+    bench, view = Bench(), AccessView(("delay <> 1000003",))
     for number in (1, 2, 3, 1_000_003, 4):
         plan = bench.plan(f"SELECT COUNT(*) FROM flights WHERE Salary = {number}", view)
         assert values(filter_of(plan)) == {number, 1_000_003}
@@ -119,7 +119,7 @@ def test_a_constant_like_a_marker_of_templates_stays_in_its_row_filter() -> None
 
 def test_a_row_filter_does_not_rest_on_default_values() -> None:
     """Whether nulls are handled is the asker's option; a row whose filter is NULL is seen in neither case."""
-    bench, view = Bench(), TableView(("carrier <> 'secret'",))
+    bench, view = Bench(), AccessView(("carrier <> 'secret'",))
     off = filter_of(bench.plan(SQL, view))
     on = filter_of(bench.plan(f"SET enableNullHandling = true; {SQL}", view))
     assert on == Call("not_equals", off.args[0].args, off.type) if isinstance(off, Call) else False  # type: ignore[union-attr]
@@ -158,10 +158,10 @@ def test_a_star_has_masks_and_no_hidden_column(form: str) -> None:
 
 
 def test_derived_columns_of_masked_and_hidden_columns() -> None:
-    bench, hidden = Bench(), TableView((), frozenset({"at"}))
+    bench, hidden = Bench(), AccessView((), frozenset({"at"}))
     assert "unknown column" in bench.error("SELECT $at$DAY FROM flights", hidden)
-    assert "unknown column" in bench.error("SELECT $at$DAY FROM flights", TableView((), frozenset(), {"at": "'x'"}))
-    plan = bench.plan("SELECT $at$DAY FROM flights", TableView((), frozenset(), {"at": "CAST(0 AS TIMESTAMP)"}))
+    assert "unknown column" in bench.error("SELECT $at$DAY FROM flights", AccessView((), frozenset(), {"at": "'x'"}))
+    plan = bench.plan("SELECT $at$DAY FROM flights", AccessView((), frozenset(), {"at": "CAST(0 AS TIMESTAMP)"}))
     assert plan.tree is not None
     assert plan.tree.leaf.columns_read == frozenset()
 
@@ -169,22 +169,24 @@ def test_derived_columns_of_masked_and_hidden_columns() -> None:
 @pytest.mark.parametrize(
     "view",
     [
-        TableView(("nothing = 1",)),
-        TableView(("carrier =",)),
-        TableView(("carrier = 'AA' GROUP BY carrier",)),
-        TableView(("COUNT(*) > 1",)),
-        TableView(("carrier IN (SELECT carrier FROM flights)",)),
-        TableView(("carrier = 'AA'; SET enableNullHandling = true",)),
-        TableView(("carrier = 'AA') OR (1 = 1",)),
-        TableView(("$totalDocs > 1",)),
-        TableView((), frozenset(), {"delay": "Salary"}),
-        TableView((), frozenset(), {"delay": "delay FROM flights"}),
-        TableView((), frozenset(), {"delay": "SUM(delay)"}),
-        TableView((), frozenset(), {"delay": "delay, 1"}),
-        TableView((), frozenset(), {"delay": "*"}),
+        AccessView(("nothing = 1",)),
+        AccessView(("carrier =",)),
+        AccessView(("carrier = 'AA' GROUP BY carrier",)),
+        AccessView(("COUNT(*) > 1",)),
+        AccessView(("carrier IN (SELECT carrier FROM flights)",)),
+        AccessView(("carrier = 'AA'; SET enableNullHandling = true",)),
+        AccessView(("carrier = 'AA') OR (1 = 1",)),
+        united([AccessView(("carrier = 'AA') OR (1 = 1",)), BB]),
+        united([BB, AccessView(("1 = 1) OR (carrier = 'AA'", "1 = 1"))]),
+        AccessView(("$totalDocs > 1",)),
+        AccessView((), frozenset(), {"delay": "Salary"}),
+        AccessView((), frozenset(), {"delay": "delay FROM flights"}),
+        AccessView((), frozenset(), {"delay": "SUM(delay)"}),
+        AccessView((), frozenset(), {"delay": "delay, 1"}),
+        AccessView((), frozenset(), {"delay": "*"}),
     ],
 )
-def test_a_view_that_does_not_fit_refuses_the_query_and_names_the_document(view: TableView) -> None:
+def test_a_view_that_does_not_fit_refuses_the_query_and_names_the_document(view: AccessView) -> None:
     for sql in (SQL, STAGED, "SELECT carrier FROM flights"):
         with pytest.raises(UnusableViewError) as raised:
             Bench().plan(sql, view)
@@ -194,20 +196,20 @@ def test_a_view_that_does_not_fit_refuses_the_query_and_names_the_document(view:
 
 def test_a_view_that_fits_has_no_problems() -> None:
     schema = Bench().table.schema
-    assert check_view(TableView((AA.row_filters[0], "at > AGO('P1D')")), schema) == []
+    assert check_view(AccessView((AA.row_filters[0], "at > AGO('P1D')")), schema) == []
     assert check_view(MASKED, schema) == []
-    assert check_view(TableView((), frozenset({"carier"}), {"dely": "1"}), schema) == [
+    assert check_view(AccessView((), frozenset({"carier"}), {"dely": "1"}), schema) == [
         "hidden column does not exist column=carier",
         "masked column does not exist column=dely",
     ]
     every = frozenset(name.lower() for name in schema.names)
-    assert check_view(TableView((), every), schema) == [
+    assert check_view(AccessView((), every), schema) == [
         "all columns are hidden: grant no right to query the table instead"
     ]
 
 
 def test_a_filter_of_the_moment_is_planned_anew() -> None:
-    bench, view = Bench(), TableView(("at > AGO('P1D')",))
+    bench, view = Bench(), AccessView(("at > AGO('P1D')",))
     assert bench.plan(SQL, view) is not bench.plan(SQL, view)
 
 
@@ -237,7 +239,7 @@ def test_an_answer_shows_no_statistics_of_other_rows_and_no_text_of_an_error_abo
 
 
 def test_explain_tells_of_a_filter_but_not_which() -> None:
-    view = TableView(AA.row_filters, frozenset(), MASKED.masks)
+    view = AccessView(AA.row_filters, frozenset(), MASKED.masks)
     for sql in (f"EXPLAIN PLAN FOR {SQL}", f"EXPLAIN PLAN FOR {STAGED}"):
         plan = Bench().plan(sql, view)
         assert is_concealed(plan, asker(view))

@@ -14,11 +14,11 @@ from merlot.security.access import (
     OPEN,
     WHOLE_TABLE,
     Access,
+    AccessView,
     Grant,
     Identity,
     QueryLimits,
     Right,
-    TableView,
     united,
 )
 
@@ -28,16 +28,16 @@ MASKS = ("0", "NULL")
 ROWS = [(a, b, c) for a in (0, 1, None) for b in (0, 1, 2) for c in (0, 1, None)]
 
 
-def views() -> st.SearchStrategy[TableView]:
+def views() -> st.SearchStrategy[AccessView]:
     return st.builds(
-        TableView,
+        AccessView,
         st.lists(st.sampled_from(FILTERS), max_size=2, unique=True).map(tuple),
         st.frozensets(st.sampled_from(COLUMNS), max_size=2),
         st.dictionaries(st.sampled_from(COLUMNS), st.sampled_from(MASKS), max_size=2),
     )
 
 
-def seen(view: TableView) -> set[tuple[object, ...]]:
+def seen(view: AccessView) -> set[tuple[object, ...]]:
     """Return the rows that SQL selects under the view's filters, all columns shown."""
     with sqlite3.connect(":memory:") as database:
         database.execute("CREATE TABLE t (a, b, c)")
@@ -50,12 +50,12 @@ def seen(view: TableView) -> set[tuple[object, ...]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(views(), min_size=1, max_size=4))
-def test_united_views_show_the_rows_that_any_of_them_shows(several: list[TableView]) -> None:
+def test_united_views_show_the_rows_that_any_of_them_shows(several: list[AccessView]) -> None:
     assert seen(united(several)) == set[tuple[object, ...]]().union(*map(seen, several))
 
 
 @given(st.lists(views(), min_size=1, max_size=4))
-def test_a_column_is_hidden_or_masked_only_if_no_view_shows_it_better(several: list[TableView]) -> None:
+def test_a_column_is_hidden_or_masked_only_if_no_view_shows_it_better(several: list[AccessView]) -> None:
     whole = united(several)
     assert whole.hidden == frozenset.intersection(*(view.hidden for view in several))
     for column in set(COLUMNS) - whole.hidden:
@@ -65,7 +65,7 @@ def test_a_column_is_hidden_or_masked_only_if_no_view_shows_it_better(several: l
 
 
 @given(st.lists(views(), min_size=1, max_size=3), views())
-def test_another_role_never_shows_less(several: list[TableView], more: TableView) -> None:
+def test_another_role_never_shows_less(several: list[AccessView], more: AccessView) -> None:
     before, after = united(several), united([*several, more])
     assert seen(before) <= seen(after)
     assert after.hidden <= before.hidden

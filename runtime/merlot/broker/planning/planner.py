@@ -32,7 +32,7 @@ from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
 from merlot.query.stages.leaves import StageLeaf
 from merlot.query.stages.rewrites.rules import RewriteResult
-from merlot.security.access import WHOLE_TABLE, TableView
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.security.views import Views
 from merlot.spec.table import MAX_TIMEOUT_MS, TableSpec
 from merlot.sql.budget import Budget
@@ -87,7 +87,7 @@ class PlannedQuery:
     rewrites: RewriteResult | None = None
     """Rewriting of a statement of several stages into this query of one table; None for other queries. If set,
     aggregates of no values are NULL."""
-    views: Mapping[TableName, TableView] = field(default_factory=dict)
+    views: Mapping[TableName, AccessView] = field(default_factory=dict)
     """Views that the plan was made for, of tables of which the asker does not see everything."""
     row_filter: Expr | None = None
     """The part of the filter that keeps the rows which the asker sees; None if it sees all."""
@@ -309,7 +309,7 @@ class Planner:
         budget: Budget,
         moment: Moment | None,
         views: Views | None,
-    ) -> tuple[BoundQuery, ServedTable | None, TableView]:
+    ) -> tuple[BoundQuery, ServedTable | None, AccessView]:
         parsed = one_stage(statement)
         if parsed.table is None:
             return bind(parsed, None, request_options, moment, budget), None, WHOLE_TABLE
@@ -376,7 +376,7 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
 
 
 def _plan_for(
-    table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment, view: TableView, budget: Budget
+    table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment, view: AccessView, budget: Budget
 ) -> PlannedQuery:
     """Return the plan of a query of one table: every leaf is planned here, and gets its row filter here."""
     options: Mapping[str, str] = dict(bound.options)

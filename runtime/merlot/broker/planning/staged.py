@@ -15,7 +15,7 @@ from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.key_filters import KeyFilter
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.query.stages.rewrites.rules import RewriteResult
-from merlot.security.access import TableView
+from merlot.security.access import AccessView
 from merlot.security.views import Views
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
@@ -54,7 +54,7 @@ class BoundStages:
     """The leaf that answers the statement without the engine; None if the engine is needed."""
     filters: tuple[KeyFilter, ...] = ()
     """Filters of leaves by the keys of others, which hold if those are asked first."""
-    views: Mapping[str, TableView] = field(default_factory=dict)
+    views: Mapping[str, AccessView] = field(default_factory=dict)
     """Views of the tables that the asker does not see whole, by name as written."""
 
 
@@ -75,7 +75,7 @@ def bind_stages(
     """Bind and cut a statement. Raise the errors of binding, NotFoundError for an unknown table, and AccessDeniedError
     for one that must not be queried."""
     tables: dict[str, ServedTable] = {}
-    restricted: dict[str, TableView] = {}
+    restricted: dict[str, AccessView] = {}
 
     def find_schema(name: str) -> TableSchema:
         table = tables.get(name) or find_table(name)

@@ -10,7 +10,7 @@ from typing import Final
 from merlot.functions.evaluate import evaluate
 from merlot.functions.instants import Moment
 from merlot.query.slots import SlotSource
-from merlot.security.access import WHOLE_TABLE, TableView
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.budget import Budget
@@ -34,7 +34,7 @@ def bind(
     options: Mapping[str, str] | None = None,
     moment: Moment | None = None,
     budget: Budget | None = None,
-    view: TableView = WHOLE_TABLE,
+    view: AccessView = WHOLE_TABLE,
 ) -> BoundQuery:
     """Bind a query by `sql.bind.bind`, with constants folded."""
     context = BindContext(folding(budget), moment, budget)

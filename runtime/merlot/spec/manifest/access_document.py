@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError, MerlotError
-from merlot.security.access import ANONYMOUS, Access, Grant, Identity, QueryLimits, Right, TableView
+from merlot.security.access import ANONYMOUS, Access, AccessView, Grant, Identity, QueryLimits, Right
 from merlot.security.oidc import keys_of
 from merlot.security.passwords import MAX_COST, cost_of
 from merlot.security.rules import AccessRules, KubernetesReview, OidcIssuer, PasswordUser, StaticToken
@@ -150,7 +150,7 @@ def _access(document: spec.AccessDocument) -> Access:
 
 def _grant(grant: spec.AccessGrant) -> Grant:
     masks = {column.lower(): text for column, text in grant.masks.items()}
-    view = TableView(grant.rows, frozenset(column.lower() for column in grant.hidden), masks)
+    view = AccessView(grant.rows, frozenset(column.lower() for column in grant.hidden), masks)
     return Grant(grant.tables, frozenset(map(Right, grant.rights)), view, grant.except_tables)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from merlot.functions.conversion import cast_to, common_type
 from merlot.functions.instants import Moment
-from merlot.security.access import TableView
+from merlot.security.access import AccessView
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql import limits, query_options, syntax
 from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
@@ -58,7 +58,7 @@ class StageContext:
     """Inputs of binding, apart from the statement."""
 
     find_schema: FindSchema
-    views: Mapping[str, TableView] = field(default_factory=dict)
+    views: Mapping[str, AccessView] = field(default_factory=dict)
     """Views of the tables that the asker does not see whole, by name as written; read after the schema."""
     fold: Fold
     moment: Moment | None = None

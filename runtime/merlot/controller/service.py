@@ -155,8 +155,12 @@ class ControllerService:
 
     def brokers(self) -> list[Json]:
         """Return the live brokers; each serves every table."""
+        return list(map(cluster_json.broker, self.broker_records()))
+
+    def broker_records(self) -> list[InstanceRecord]:
+        """Return the records of the live brokers, by name."""
         records = liveness.live_instances(self._metastore, Role.BROKER)
-        return [cluster_json.broker(records[name]) for name in sorted(records)]
+        return [records[name] for name in sorted(records)]
 
     @property
     def lineage_source(self) -> tuple[Metastore, WriteContext]:

@@ -21,6 +21,9 @@ from merlot.security.door import Door, check, refusal
 
 DOOR: Final = web.AppKey("door", Door)
 CHALLENGE: Final = 'Basic realm="merlot", charset="UTF-8"'
+ON_BEHALF_HEADER: Final = "X-Merlot-On-Behalf"
+"""Marks a request that a process passes on for its caller. The certificate of such a connection is the process's, and
+proves nothing about the caller."""
 _IDENTITY: Final = web.RequestKey("identity", Identity)
 
 
@@ -75,6 +78,12 @@ def of_cluster(*rights: Right) -> RouteRight:
 def of_any(*rights: Right) -> RouteRight:
     """Return the right to at least one table: one of these suffices. The handler leaves out, or refuses, the others."""
     return RouteRight(frozenset(rights), Scope.ANY_TABLE)
+
+
+def passed_credentials(request: web.Request) -> dict[str, str]:
+    """Return the headers with which a request is passed on to another process, which verifies the caller itself."""
+    passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
+    return {ON_BEHALF_HEADER: "1", **passed}
 
 
 async def admitted(request: web.Request, needed: RouteRight | None) -> web.Response | None:
@@ -178,6 +187,8 @@ async def _identify(request: web.Request, door: Door) -> Identity:
     transport = request.transport
     if values:
         credential: credentials.Credential | None = credentials.of_header(values[0])
+    elif ON_BEHALF_HEADER in request.headers:
+        credential = None
     else:
         peer = None if transport is None else transport.get_extra_info("peercert")
         credential = credentials.of_certificate(peer)

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from merlot.cluster.records import InstanceRecord
 from merlot.errors import NotFoundError, UnavailableError
+from merlot.http.door import passed_credentials
 from merlot.http.tls_door import tls_of
 from merlot.ids import InstanceId
 from merlot.uris import http_url
@@ -98,9 +99,7 @@ async def _list(session: aiohttp.ClientSession, record: InstanceRecord, request:
 
 
 def _passed_headers(request: web.Request) -> dict[str, str]:
-    """Return the headers of a request that is passed on. The receiver verifies the caller's credentials itself."""
-    passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
-    return {PASSED_ON_HEADER: "1", **passed}
+    return {PASSED_ON_HEADER: "1", **passed_credentials(request)}
 
 
 def _url(record: InstanceRecord) -> str:

@@ -38,7 +38,7 @@ from merlot.clock import Clock
 from merlot.errors import AccessDeniedError, MerlotError, NotAuthenticatedError, UnavailableError
 from merlot.http.browsers import HOSTS, Hosts
 from merlot.http.connection_limits import BUSY, ConnectionLimiter, client_of
-from merlot.http.door import CHALLENGE, DOOR
+from merlot.http.door import CHALLENGE, DOOR, ON_BEHALF_HEADER
 from merlot.security import credentials
 from merlot.security.access import ANONYMOUS, Identity, Right
 from merlot.security.audit import entry
@@ -60,10 +60,11 @@ _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e\t
 _ASKS_FOR_MORE: Final = frozenset(
     (
         *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"),
-        *(b"origin", b"sec-fetch-site"),
+        *(b"origin", b"sec-fetch-site", ON_BEHALF_HEADER.lower().encode()),
     )
 )
-"""Headers that leave a request to the HTTP server, which supports more of HTTP and knows what browsers may ask."""
+"""Headers that leave a request to the HTTP server, which supports more of HTTP, and knows what browsers may ask and
+whose certificate proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)

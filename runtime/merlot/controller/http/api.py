@@ -43,11 +43,22 @@ from merlot.errors import (
     UnavailableError,
 )
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
-from merlot.http.door import PUBLIC, READING, authorize, hidden_columns, of_any, of_cluster, of_table, sees
+from merlot.http.door import (
+    PUBLIC,
+    READING,
+    authorize,
+    hidden_columns,
+    of_any,
+    of_cluster,
+    of_table,
+    passed_credentials,
+    sees,
+)
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
+from merlot.http.tls_door import tls_of
 from merlot.ids import raw_name
 from merlot.pinot import cluster_json
 from merlot.pinot.schema_json import without_columns
@@ -81,7 +92,7 @@ PROXY_CONNECT_S = 5.0
 PROXY_TOTAL_S = MAX_TIMEOUT_MS / 1000
 """Longest time of a query; its broker ends it at its own deadline."""
 
-PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
+PASSED_HEADERS = ("X-Correlation-Id", "Database", "Pinot-Use-Http-Status-For-Errors")
 ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
 
 
@@ -449,16 +460,17 @@ class _ControllerApi:
     )
     async def sql(self, request: web.Request) -> web.Response:
         """Hand a query to a live broker: some clients know the controller only."""
-        brokers = await asyncio.to_thread(self._service.brokers)
+        brokers = await asyncio.to_thread(self._service.broker_records)
         if not brokers:
             raise UnavailableError("no broker is live; start one, or wait until it has registered")
         headers = {name: request.headers[name] for name in PASSED_HEADERS if name in request.headers}
+        headers |= passed_credentials(request)
         headers["Content-Type"] = request.headers.get("Content-Type", "application/json")
         timeout = aiohttp.ClientTimeout(total=PROXY_TOTAL_S, connect=PROXY_CONNECT_S)
         body = await request.read()
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for broker in brokers:
-                url = f"{http_url(broker['host'], broker['port'])}/query/sql"
+                url = f"{http_url(broker.host, broker.http_port, tls=broker.tls)}/query/sql"
                 try:
                     return await _forward(session, request, url, body, headers)
                 except aiohttp.ClientConnectorError as error:
@@ -489,7 +501,9 @@ def _is_dry_run(request: web.Request) -> bool:
 async def _forward(
     session: aiohttp.ClientSession, request: web.Request, url: str, body: bytes, headers: dict[str, str]
 ) -> web.Response:
-    async with session.request(request.method, url, params=request.query, data=body, headers=headers) as answer:
+    async with session.request(
+        request.method, url, params=request.query, data=body, headers=headers, ssl=tls_of(request.app)
+    ) as answer:
         passed = {name: answer.headers[name] for name in ANSWERED_HEADERS if name in answer.headers}
         return web.Response(status=answer.status, body=await answer.read(), headers=passed)
 

@@ -26,7 +26,7 @@ from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of, query, record
-from merlot.http.door import READING, of_table
+from merlot.http.door import READING, of_table, passed_credentials
 from merlot.http.tls_door import tls_of
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
@@ -187,9 +187,8 @@ class _LineageApi:
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
         brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
         entry = request.match_info["entry"]
-        passed = {name: request.headers[name] for name in ("Authorization",) if name in request.headers}
         timeout = aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)
-        async with aiohttp.ClientSession(timeout=timeout, headers=passed) as session:
+        async with aiohttp.ClientSession(timeout=timeout, headers=passed_credentials(request)) as session:
             states = await asyncio.gather(
                 *(_routing(session, broker, table, entry, tls_of(request.app)) for broker in brokers.values())
             )

@@ -16,8 +16,9 @@ A first look:
   merlot query "SELECT count(*) FROM flights"
 
 Commands that talk to a node take --url, or MERLOT_URL from the environment;
-for https:// also --ca, --cert and --key (MERLOT_CA, MERLOT_CERT, MERLOT_KEY). They log in with
-`merlot --user NAME` or `--token-file FILE`, or with MERLOT_TOKEN, MERLOT_TOKEN_FILE or MERLOT_USER.
+for https:// also --ca, --cert and --key (MERLOT_CA, MERLOT_CERT, MERLOT_KEY).
+They log in with `merlot --user NAME` or `merlot --token-file FILE`, or with MERLOT_TOKEN,
+MERLOT_TOKEN_FILE or MERLOT_USER.
 They exit with 0 on success, with 1 on failure, and with 2 if called wrongly.
 `merlot COMMAND --help` explains a command; --install-completion lets the shell complete names.
 """

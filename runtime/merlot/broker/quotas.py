@@ -17,7 +17,7 @@ from merlot.broker.tables import ServedTable
 from merlot.codes import QueryErrorCode
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
-from merlot.security.access import NO_LIMITS, Identity, QueryLimits
+from merlot.security.access import NO_LIMITS, Identity, IdentityLimits
 
 MAX_IDENTITIES: Final = 10_000
 
@@ -77,7 +77,7 @@ class IdentityQuotas:
         self._running: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def taken(self, identity: Identity, limits: QueryLimits, num_brokers: int, now_s: float) -> Iterator[None]:
+    def taken(self, identity: Identity, limits: IdentityLimits, num_brokers: int, now_s: float) -> Iterator[None]:
         """Charge a query to an identity while it runs. Raise QuotaExceededError if the identity may ask no more now."""
         if limits is NO_LIMITS:
             yield

@@ -35,7 +35,7 @@ def check(file: Document) -> None:
     try:
         rules = AccessFile(file, load_access).read()
     except ManifestError as error:
-        details = [f"line {one.line}: {one}" if one.line else str(one) for one in error.problems]
+        details = [f"line {problem.line}: {problem}" if problem.line else str(problem) for problem in error.problems]
         raise CommandError(f"{file} would be refused:", details) from error
     except InvalidInputError as error:
         raise UsageError(str(error)) from error

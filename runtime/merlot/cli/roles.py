@@ -20,7 +20,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class RoleProcess:
+class RoleOptions:
     """Settings that the processes of all roles have."""
 
     role: str
@@ -32,16 +32,16 @@ class RoleProcess:
     log_format: LogFormat
 
 
-def run_role(process: RoleProcess, run: Callable[[Metastore, Door], Awaitable[None]]) -> None:
+def run_role(options: RoleOptions, run: Callable[[Metastore, Door], Awaitable[None]]) -> None:
     """Run a role until it ends. Raise InvalidInputError if its access document cannot be read."""
-    configure_logging(process.log_level, process.log_format, role=process.role)
+    configure_logging(options.log_level, options.log_format, role=options.role)
 
     async def main() -> None:
-        metastore = await _connected(process)
+        metastore = await _connected(options)
         if metastore is None:
             return
         try:
-            async with opened_door(process.door) as door:
+            async with opened_door(options.door) as door:
                 await run(metastore, door)
         finally:
             await asyncio.to_thread(metastore.close)
@@ -49,12 +49,12 @@ def run_role(process: RoleProcess, run: Callable[[Metastore, Door], Awaitable[No
     asyncio.run(main())
 
 
-async def _connected(process: RoleProcess) -> ZooKeeperMetastore | None:
+async def _connected(options: RoleOptions) -> ZooKeeperMetastore | None:
     """Return a ZooKeeper session, however long ZooKeeper takes to start; None if a signal came first. If the process
     exited instead, its restarts, each later than the one before, would only add to the wait."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    hosts, tls = process.zookeeper, process.zookeeper_tls
+    hosts, tls = options.zookeeper, options.zookeeper_tls
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stopping.set)
     try:

@@ -15,7 +15,7 @@ from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
 from merlot.cli.doors import DoorSettings, of_door, opened_door
 from merlot.cli.processes import run_until_signal
-from merlot.cli.roles import RoleProcess, run_role
+from merlot.cli.roles import RoleOptions, run_role
 from merlot.cli.sizes import parse_size
 from merlot.cli.tls import DEFAULT_PEERS, TlsPeers, ZooKeeperTls, files_for_zookeeper, of_tls
 from merlot.cli.tuning import of_broker, of_server, takes
@@ -299,7 +299,7 @@ def controller(
 
         await run_until_signal(start, role.stop)
 
-    run_role(RoleProcess("controller", zk, files, door_settings, log_level, log_format), run)
+    run_role(RoleOptions("controller", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
@@ -343,7 +343,7 @@ def broker(
 
         await run_until_signal(start, role.stop)
 
-    run_role(RoleProcess("broker", zk, files, door_settings, log_level, log_format), run)
+    run_role(RoleOptions("broker", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
@@ -440,7 +440,7 @@ def server(
 
         await run_until_signal(start, stop)
 
-    run_role(RoleProcess("server", zk, files, door_settings, log_level, log_format), run)
+    run_role(RoleOptions("server", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
@@ -525,7 +525,7 @@ def minion(
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
-    run_role(RoleProcess("minion", zk, files, door_settings, log_level, log_format), run)
+    run_role(RoleOptions("minion", zk, files, door_settings, log_level, log_format), run)
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from merlot.errors import AccessDeniedError, NotAuthenticatedError, UnavailableError
 from merlot.security import credentials
-from merlot.security.access import ANONYMOUS, Access, Identity, Right
+from merlot.security.access import ANONYMOUS, AccessPolicy, Identity, Right
 from merlot.security.door import Door, check, refusal
 
 DOOR: Final = web.AppKey("door", Door)
@@ -27,8 +27,8 @@ proves nothing about the caller."""
 _IDENTITY: Final = web.RequestKey("identity", Identity)
 
 
-class Scope(Enum):
-    """What a route's right is about, if not about the table in its path."""
+class RightScope(Enum):
+    """Subject of a route's right, unless that is the table in its path."""
 
     CLUSTER = "cluster"
     """The whole cluster."""
@@ -41,7 +41,7 @@ class RouteRight:
     """Rights one of which a request to a route needs."""
 
     rights: frozenset[Right]
-    scope: Scope | str
+    scope: RightScope | str
     """A text is the path's parameter that names the table."""
     is_whole: bool = False
     """True: QUERY suffices only if rows and columns are neither left out nor masked, since the answer tells of them
@@ -57,9 +57,9 @@ class RouteRight:
         return f"{rights} of {where}{', nothing hidden' if self.is_whole else ''}"
 
 
-PUBLIC: Final = RouteRight(frozenset(), Scope.CLUSTER)
+PUBLIC: Final = RouteRight(frozenset(), RightScope.CLUSTER)
 """Everybody may ask, and nobody is identified."""
-IDENTIFIED: Final = RouteRight(frozenset(), Scope.ANY_TABLE)
+IDENTIFIED: Final = RouteRight(frozenset(), RightScope.ANY_TABLE)
 """Everybody may ask whose credentials are not wrong; the handler decides about the answer."""
 READING: Final = (Right.QUERY, Right.INSERT, Right.MANAGE)
 """Rights each of which lets one see what a table is."""
@@ -72,12 +72,12 @@ def of_table(*rights: Right, parameter: str = "table", is_whole: bool = False) -
 
 def of_cluster(*rights: Right) -> RouteRight:
     """Return the right to the whole cluster: one of these suffices."""
-    return RouteRight(frozenset(rights), Scope.CLUSTER)
+    return RouteRight(frozenset(rights), RightScope.CLUSTER)
 
 
 def of_any(*rights: Right) -> RouteRight:
     """Return the right to at least one table: one of these suffices. The handler leaves out, or refuses, the others."""
-    return RouteRight(frozenset(rights), Scope.ANY_TABLE)
+    return RouteRight(frozenset(rights), RightScope.ANY_TABLE)
 
 
 def passed_credentials(request: web.Request) -> dict[str, str]:
@@ -108,7 +108,7 @@ def identity_of(request: web.Request) -> Identity:
     return identity
 
 
-def check_route(access: Access, identity: Identity, needed: RouteRight | None, path: Mapping[str, str]) -> None:
+def check_route(access: AccessPolicy, identity: Identity, needed: RouteRight | None, path: Mapping[str, str]) -> None:
     """Raise AccessDeniedError if a caller may not ask a route. `path` has the parameters of the path."""
     if needed is None:
         raise refusal(identity, Right.ADMIN, None)
@@ -118,8 +118,8 @@ def check_route(access: Access, identity: Identity, needed: RouteRight | None, p
     raise refusal(identity, next((right for right in Right if right in needed.rights), Right.ADMIN), table)
 
 
-def _has(access: Access, identity: Identity, right: Right, needed: RouteRight, table: str | None) -> bool:
-    if needed.scope is Scope.ANY_TABLE:
+def _has(access: AccessPolicy, identity: Identity, right: Right, needed: RouteRight, table: str | None) -> bool:
+    if needed.scope is RightScope.ANY_TABLE:
         return access.allows_any(identity, right)
     if not access.allows(identity, right, table):
         return False

@@ -35,7 +35,9 @@ def without_columns(schema: Mapping[str, Any], hidden: Collection[str]) -> Mappi
 
 def _shown(part: list[Any], hidden: Collection[str]) -> list[Any]:
     """Return the fields, or names, of columns that are not hidden."""
-    return [one for one in part if str(one["name"] if isinstance(one, dict) else one).lower() not in hidden]
+    return [
+        column for column in part if str(column["name"] if isinstance(column, dict) else column).lower() not in hidden
+    ]
 
 
 def _field(field: FieldSpec) -> Json:

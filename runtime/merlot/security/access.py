@@ -21,7 +21,7 @@ N = TypeVar("N", int, float)
 
 
 class Right(StrEnum):
-    """What one may do with a table, or with the cluster."""
+    """Right to do something with a table, or with the cluster."""
 
     QUERY = "query"
     """Read rows, and what the table's schema, status and segments are."""
@@ -52,7 +52,7 @@ ANONYMOUS: Final = Identity("anonymous")
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf:
+class UnitedFilter:
     """A predicate that is true if all predicates of at least one alternative are. Each text in it is parsed alone: none
     can end the parentheses of another."""
 
@@ -62,13 +62,13 @@ class AnyOf:
         return " OR ".join(f"({' AND '.join(f'({each})' for each in every)})" for every in self.alternatives)
 
 
-RowFilter: TypeAlias = str | AnyOf
+RowFilter: TypeAlias = str | UnitedFilter
 """A predicate over the rows of a table. `str` gives the text of either kind, to be read by people alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessView:
-    """What an identity sees of a table that it may query. Names of columns are in lower case, and stand for columns of
+    """View of a table by an identity that may query it. Names of columns are in lower case, and stand for columns of
     any spelling."""
 
     row_filters: tuple[RowFilter, ...] = ()
@@ -91,14 +91,14 @@ WHOLE_TABLE: Final = AccessView()
 
 
 @dataclass(frozen=True, slots=True)
-class QueryLimits:
+class IdentityLimits:
     """Largest use of the query API by one identity; None for no limit."""
 
     queries_per_second: float | None = None
     concurrent: int | None = None
 
 
-NO_LIMITS: Final = QueryLimits()
+NO_LIMITS: Final = IdentityLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +133,15 @@ def folded(table: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessPolicy:
     """Everything that an access document says, ready to be asked. Immutable: a new document makes a new one."""
 
     grants: Mapping[str, tuple[Grant, ...]] = field(default_factory=dict)
     """Grants by role."""
     user_roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
     group_roles: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    user_limits: Mapping[str, QueryLimits] = field(default_factory=dict)
-    group_limits: Mapping[str, QueryLimits] = field(default_factory=dict)
+    user_limits: Mapping[str, IdentityLimits] = field(default_factory=dict)
+    group_limits: Mapping[str, IdentityLimits] = field(default_factory=dict)
 
     def allows(self, identity: Identity, right: Right, table: str | None) -> bool:
         """Return True if the identity has the right to the table; None asks for the cluster, or for all tables."""
@@ -156,7 +156,7 @@ class Access:
         grants = [g for g in self._grants_of(identity) if g.gives(Right.QUERY) and g.covers(table)]
         return united([grant.view for grant in grants]) if grants else None
 
-    def limits(self, identity: Identity) -> QueryLimits:
+    def limits(self, identity: Identity) -> IdentityLimits:
         """Return the limits of the identity itself, or else the loosest of its groups that have any."""
         own = self.user_limits.get(identity.name)
         if own is not None:
@@ -164,7 +164,7 @@ class Access:
         of_groups = [self.group_limits[name] for name in identity.groups if name in self.group_limits]
         rates = [limits.queries_per_second for limits in of_groups]
         numbers = [limits.concurrent for limits in of_groups]
-        return QueryLimits(_largest(rates), _largest(numbers)) if of_groups else NO_LIMITS
+        return IdentityLimits(_largest(rates), _largest(numbers)) if of_groups else NO_LIMITS
 
     def roles_of(self, identity: Identity) -> frozenset[str]:
         """Return the names of the identity's roles, its own and those of its groups."""
@@ -177,7 +177,7 @@ class Access:
 
 
 _EVERYTHING: Final = Grant((ALL_TABLES,), frozenset(Right))
-OPEN: Final = Access({"everybody": (_EVERYTHING,)}, user_roles={ANONYMOUS.name: frozenset({"everybody"})})
+OPEN: Final = AccessPolicy({"everybody": (_EVERYTHING,)}, user_roles={ANONYMOUS.name: frozenset({"everybody"})})
 """Access without a document: anonymous may do everything."""
 
 
@@ -200,7 +200,7 @@ def _either(views: tuple[AccessView, ...]) -> tuple[RowFilter, ...]:
         return ()
     if len(alternatives) == 1:
         return next(iter(alternatives))
-    return (AnyOf(tuple(alternatives)),)
+    return (UnitedFilter(tuple(alternatives)),)
 
 
 def _masks(views: tuple[AccessView, ...], hidden: frozenset[str]) -> Mapping[str, str]:

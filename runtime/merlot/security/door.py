@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from merlot.clock import Clock, SystemClock
 from merlot.errors import AccessDeniedError, NotAuthenticatedError
-from merlot.security.access import ANONYMOUS, OPEN, Access, Identity, Right
+from merlot.security.access import ANONYMOUS, OPEN, AccessPolicy, Identity, Right
 from merlot.security.audit import AuditLog
 from merlot.security.credentials import BearerToken, Credential, Password, PeerCertificate
 from merlot.security.rules import AccessRules
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED: Final = 10_000
 
 
-class Known(NamedTuple):
+class ProvenIdentity(NamedTuple):
     """An identity, and until when it need not be proved again."""
 
     identity: Identity
@@ -45,10 +45,10 @@ class Door:
         self._clock = clock or SystemClock()
         self._verifiers: Verifiers | None = None
         self._key = os.urandom(32)
-        self._known: OrderedDict[bytes, Known] = OrderedDict()
-        self._proofs: dict[tuple[bytes, int], asyncio.Task[Known]] = {}
+        self._known: OrderedDict[bytes, ProvenIdentity] = OrderedDict()
+        self._proofs: dict[tuple[bytes, int], asyncio.Task[ProvenIdentity]] = {}
         """Credentials that are being verified: connections that present the same one wait for one verification."""
-        self.access: Access = OPEN
+        self.access: AccessPolicy = OPEN
         """Rights by the current document."""
         self.audit = audit
         self.version = 0
@@ -79,20 +79,20 @@ class Door:
         if self.audit is not None:
             self.audit.close()
 
-    def is_fresh(self, known: Known) -> bool:
+    def is_fresh(self, proven: ProvenIdentity) -> bool:
         """Return True if an identity need not be proved again yet."""
-        return known.version == self.version and self._clock.monotonic() < known.until
+        return proven.version == self.version and self._clock.monotonic() < proven.until
 
-    async def identify(self, credential: Credential | None, client: str) -> Known:
+    async def identify(self, credential: Credential | None, client: str) -> ProvenIdentity:
         """Return who the caller is: anonymous without a credential. `client` is their address.
 
         Raise NotAuthenticatedError if the credential is wrong, UnavailableError if it cannot be verified now."""
         if self._verifiers is None or credential is None:
-            return Known(ANONYMOUS, float("inf"), self.version)
+            return ProvenIdentity(ANONYMOUS, float("inf"), self.version)
         digest = self._digest(credential)
-        known = self._known.get(digest)
-        if known is not None and self.is_fresh(known):
-            return known
+        proven = self._known.get(digest)
+        if proven is not None and self.is_fresh(proven):
+            return proven
         key = digest, self.version
         proof = self._proofs.get(key)
         if proof is None:
@@ -101,22 +101,22 @@ class Door:
             proof.add_done_callback(lambda done: self._forget_proof(key, done))
         return await asyncio.shield(proof)
 
-    def _forget_proof(self, key: tuple[bytes, int], proof: asyncio.Task[Known]) -> None:
+    def _forget_proof(self, key: tuple[bytes, int], proof: asyncio.Task[ProvenIdentity]) -> None:
         self._proofs.pop(key, None)
         if not proof.cancelled():
             proof.exception()  # retrieved even if every waiting connection has gone
 
     async def _prove_and_remember(
         self, verifiers: Verifiers, digest: bytes, credential: Credential, client: str
-    ) -> Known:
+    ) -> ProvenIdentity:
         version = self.version
         identity, lasts_s = await verifiers.prove(credential, client)
-        known = Known(identity, self._clock.monotonic() + lasts_s, version)
+        proven = ProvenIdentity(identity, self._clock.monotonic() + lasts_s, version)
         if version == self.version:
-            self._known[digest] = known
+            self._known[digest] = proven
             if len(self._known) > MAX_REMEMBERED:
                 self._known.popitem(last=False)
-        return known
+        return proven
 
     def _digest(self, credential: Credential) -> bytes:
         match credential:
@@ -129,7 +129,7 @@ class Door:
         return hashlib.blake2b(text.encode(), key=self._key, digest_size=32).digest()
 
 
-def check(access: Access, identity: Identity, right: Right, table: str | None) -> None:
+def check(access: AccessPolicy, identity: Identity, right: Right, table: str | None) -> None:
     """Raise AccessDeniedError if the identity lacks the right to the table, or, for None, to the cluster; its subclass
     NotAuthenticatedError if nobody has said who they are."""
     if not access.allows(identity, right, table):

@@ -76,7 +76,7 @@ async def follow(file: AccessFile, door: Door, poll_s: float = POLL_S) -> None:
 
 def _stamp(path: Path) -> Stamp | None:
     try:
-        found = path.stat()
+        stat = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

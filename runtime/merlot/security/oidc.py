@@ -80,7 +80,7 @@ class OidcVerifier:
     """Verifies tokens of the issuers of one access document."""
 
     def __init__(self, issuers: Sequence[OidcIssuer], clock: Clock, fetch: Fetch = fetch) -> None:
-        self._issuers = {one.issuer: _Keys(one, clock, fetch) for one in issuers}
+        self._issuers = {issuer.issuer: _Keys(issuer, clock, fetch) for issuer in issuers}
 
     def knows(self, token: str) -> bool:
         """Return True if the token says that one of the issuers made it."""
@@ -131,9 +131,9 @@ def identity_of(claims: Mapping[str, Any], issuer: OidcIssuer) -> Identity:
         raise NotAuthenticatedError(f"token names nobody: it has no text in its claim {issuer.name_claim}")
     groups = claims.get(issuer.groups_claim, [])
     groups = [groups] if isinstance(groups, str) else groups
-    if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not all(isinstance(one, str) for one in groups):
+    if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not all(isinstance(group, str) for group in groups):
         raise NotAuthenticatedError(f"token has no list of up to {MAX_GROUPS} texts in its claim {issuer.groups_claim}")
-    return Identity(issuer.prefix + name, frozenset(issuer.prefix + one for one in groups), "jwt")
+    return Identity(issuer.prefix + name, frozenset(issuer.prefix + group for group in groups), "jwt")
 
 
 class _Keys:

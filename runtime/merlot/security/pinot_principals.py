@@ -78,9 +78,11 @@ def convert(properties: Mapping[str, str], hash_password: Callable[[str], str]) 
             raise InvalidInputError(f"principal has no password name={principal.name}")
     return ImportedAccess(
         {
-            "users": [{"name": one.name, "passwordHash": hash_password(one.password)} for one in named],
-            "roles": [{"name": one.name, "grants": _grants(one, notes)} for one in named],
-            "bindings": [{"role": one.name, "users": [one.name]} for one in named],
+            "users": [
+                {"name": principal.name, "passwordHash": hash_password(principal.password)} for principal in named
+            ],
+            "roles": [{"name": principal.name, "grants": _grants(principal, notes)} for principal in named],
+            "bindings": [{"role": principal.name, "users": [principal.name]} for principal in named],
         },
         tuple(notes),
     )

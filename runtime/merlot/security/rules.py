@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from merlot.security.access import Access, Identity
+from merlot.security.access import AccessPolicy, Identity
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Algorithms that a signed token may have. All are asymmetric: a key that is published cannot sign."""
@@ -56,7 +56,7 @@ class KubernetesReview:
 class AccessRules:
     """A whole access document."""
 
-    access: Access
+    access: AccessPolicy
     users: Mapping[str, PasswordUser] = field(default_factory=dict)
     tokens: Mapping[str, StaticToken] = field(default_factory=dict)
     """Tokens by the SHA-256 of the token in hexadecimal."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from merlot.errors import AccessDeniedError
-from merlot.security.access import Access, AccessView, Identity, Right
+from merlot.security.access import AccessPolicy, AccessView, Identity, Right
 from merlot.security.door import refusal
 
 
@@ -30,7 +30,7 @@ class Views(Protocol):
 class IdentityViews:
     """The views of an identity under one access document."""
 
-    access: Access
+    access: AccessPolicy
     identity: Identity
 
     def view(self, table: str) -> AccessView | None:

@@ -27,7 +27,7 @@ class User(SpecModel):
     groups: tuple[Name, ...] = ()
 
 
-class Token(SpecModel):
+class ServiceToken(SpecModel):
     """A bearer token of a service: one of `sha256` and `sha256File`."""
 
     name: Name
@@ -97,7 +97,7 @@ class AccessRole(SpecModel):
     grants: Annotated[tuple[AccessGrant, ...], Field(min_length=1)]
 
 
-class Binding(SpecModel):
+class RoleBinding(SpecModel):
     """Users and groups that have a role. The user `anonymous` is whoever shows no credential."""
 
     role: Name
@@ -118,10 +118,10 @@ class AccessDocument(SpecModel):
     """Everything that decides who may do what."""
 
     users: tuple[User, ...] = ()
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ServiceToken, ...] = ()
     oidc: tuple[Oidc, ...] = ()
     kubernetes: Kubernetes | None = None
     certificates: tuple[Certificate, ...] = ()
     roles: tuple[AccessRole, ...] = ()
-    bindings: tuple[Binding, ...] = ()
+    bindings: tuple[RoleBinding, ...] = ()
     limits: tuple[AccessLimits, ...] = ()

@@ -15,7 +15,7 @@ from typing import Final
 from merlot.errors import AccessDeniedError, InvalidInputError
 from merlot.functions.conversion import cast_to
 from merlot.functions.instants import Moment
-from merlot.security.access import AccessView, AnyOf, RowFilter
+from merlot.security.access import AccessView, RowFilter, UnitedFilter
 from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql.boolean_logic import conjunction, disjunction, without_null_verdict
 from merlot.sql.budget import Budget
@@ -131,7 +131,7 @@ def _refusing(table: str, bind: Callable[..., Expr], *args: object, **settings: 
 
 
 def _bound_filter(predicate: RowFilter, schema: TableSchema, context: BindContext) -> Expr:
-    if isinstance(predicate, AnyOf):
+    if isinstance(predicate, UnitedFilter):
         alternatives = ([_bound_filter(each, schema, context) for each in every] for every in predicate.alternatives)
         return disjunction(map(conjunction, alternatives))
     select = _parsed(f"SELECT 1 FROM {_TABLE} WHERE {predicate}")

@@ -13,11 +13,11 @@ from merlot.security.access import (
     NO_LIMITS,
     OPEN,
     WHOLE_TABLE,
-    Access,
+    AccessPolicy,
     AccessView,
     Grant,
     Identity,
-    QueryLimits,
+    IdentityLimits,
     Right,
     united,
 )
@@ -97,7 +97,7 @@ PATTERNS = ("*", "sales*", "FLIGHTS", "flights_*", "sales_??")
 def test_rights_are_those_of_any_role_and_no_others(
     grants: dict[str, tuple[Grant, ...]], mine: frozenset[str], ours: frozenset[str], right: Right, table: str | None
 ) -> None:
-    access = Access(grants, {"ann": mine}, {"team": ours})
+    access = AccessPolicy(grants, {"ann": mine}, {"team": ours})
     ann = Identity("ann", frozenset({"team"}), "basic")
     given_ = [g for role in mine | ours for g in grants.get(role, ())]
     assert access.allows(ann, right, table) is any(g.gives(right) and g.covers(table) for g in given_)
@@ -135,12 +135,12 @@ def test_without_a_document_anonymous_may_do_everything() -> None:
 
 
 def test_limits_are_ones_own_or_the_loosest_of_ones_groups() -> None:
-    access = Access(
-        user_limits={"ann": QueryLimits(1, 1)},
-        group_limits={"slow": QueryLimits(2, 4), "fast": QueryLimits(9, 3), "free": QueryLimits(None, 5)},
+    access = AccessPolicy(
+        user_limits={"ann": IdentityLimits(1, 1)},
+        group_limits={"slow": IdentityLimits(2, 4), "fast": IdentityLimits(9, 3), "free": IdentityLimits(None, 5)},
     )
     groups = frozenset({"slow", "fast"})
-    assert access.limits(Identity("ann", groups)) == QueryLimits(1, 1)
-    assert access.limits(Identity("bob", groups)) == QueryLimits(9, 4)
-    assert access.limits(Identity("bob", groups | {"free"})) == QueryLimits(None, 5)
+    assert access.limits(Identity("ann", groups)) == IdentityLimits(1, 1)
+    assert access.limits(Identity("bob", groups)) == IdentityLimits(9, 4)
+    assert access.limits(Identity("bob", groups | {"free"})) == IdentityLimits(None, 5)
     assert access.limits(Identity("bob")) == NO_LIMITS

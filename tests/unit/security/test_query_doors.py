@@ -24,7 +24,7 @@ from merlot.broker.settings import BrokerSettings
 from merlot.clock import SystemClock
 from merlot.errors import NotFoundError
 from merlot.http.door import DOOR
-from merlot.security.access import Identity, QueryLimits
+from merlot.security.access import Identity, IdentityLimits
 from merlot.security.door import Door
 
 
@@ -185,7 +185,7 @@ async def test_the_query_log_shows_ones_own_queries_or_sums_over_all() -> None:
 
 def test_limits_are_of_an_identity() -> None:
     quotas, ann, bob = IdentityQuotas(), Identity("ann"), Identity("bob")
-    limits = QueryLimits(queries_per_second=4, concurrent=1)
+    limits = IdentityLimits(queries_per_second=4, concurrent=1)
     with quotas.taken(ann, limits, 2, 0.0):
         with pytest.raises(QuotaExceededError, match="too many queries"), quotas.taken(ann, limits, 2, 0.0):
             pass

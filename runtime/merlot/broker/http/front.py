@@ -42,7 +42,7 @@ from merlot.http.door import CHALLENGE, DOOR, ON_BEHALF_HEADER
 from merlot.security import credentials
 from merlot.security.access import ANONYMOUS, Identity, Right
 from merlot.security.audit import entry
-from merlot.security.door import Door, Known, refusal
+from merlot.security.door import Door, ProvenIdentity, refusal
 from merlot.wire.flow_control import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class _Head:
     client_request_id: str | None
     wants_status: bool
     authorization: str | None
-    caller: list[Known] = field(default_factory=list)
+    caller: list[ProvenIdentity] = field(default_factory=list)
     """Who sends this head, once it was proved: one, or none. Without credentials in it the connection knows."""
 
 
@@ -200,7 +200,7 @@ class _Connection(FlowControlledProtocol):
         self.stalled = (0, 0)
         self.held_bytes = 0
         self.client = ""
-        self._peer: list[Known] = []
+        self._peer: list[ProvenIdentity] = []
         """Who the peer is by its certificate, once it was asked: one, or none."""
         self.task: asyncio.Task[None] | None = None
 
@@ -361,15 +361,15 @@ class _Connection(FlowControlledProtocol):
     async def _identity(self, head: _Head) -> Identity:
         """Return who sends a head. A head that was proved lately costs nothing."""
         door = self._front.door
-        known = head.caller if head.authorization is not None else self._peer
-        if not known or not door.is_fresh(known[0]):
+        proven = head.caller if head.authorization is not None else self._peer
+        if not proven or not door.is_fresh(proven[0]):
             if head.authorization is not None:
                 credential: credentials.Credential | None = credentials.of_header(head.authorization)
             else:
                 peer = None if self._transport is None else self._transport.get_extra_info("peercert")
                 credential = credentials.of_certificate(peer)
-            known[:] = [await door.identify(credential, self.client)]
-        return known[0].identity
+            proven[:] = [await door.identify(credential, self.client)]
+        return proven[0].identity
 
     def _write(self, answer: HttpAnswer) -> None:
         if self._transport is None:

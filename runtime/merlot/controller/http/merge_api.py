@@ -40,7 +40,7 @@ class _MergeApi:
     @describe(answer=answers.ROLLUPS, right=of_any(*READING))
     async def rollups(self, request: web.Request) -> web.Response:
         rollups = await asyncio.to_thread(self._service.rollups)
-        return json_answer({"rollups": [one for one in rollups if sees(request, one["table"])]})
+        return json_answer({"rollups": [rollup for rollup in rollups if sees(request, rollup["table"])]})
 
     @answered
     @describe(answer=answers.ROLLUP, right=of_any(*READING))
@@ -70,7 +70,7 @@ class _MergeApi:
     @describe(answer=answers.UPSERTS, right=of_any(*READING))
     async def upserts(self, request: web.Request) -> web.Response:
         upserts = await asyncio.to_thread(self._service.upserts)
-        return json_answer({"upserts": [one for one in upserts if sees(request, one["name"])]})
+        return json_answer({"upserts": [upsert for upsert in upserts if sees(request, upsert["name"])]})
 
     @answered
     @describe(answer=answers.UPSERT, right=of_table(*READING, parameter="name"))

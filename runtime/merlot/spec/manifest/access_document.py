@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError, MerlotError
-from merlot.security.access import ANONYMOUS, Access, AccessView, Grant, Identity, QueryLimits, Right
+from merlot.security.access import ANONYMOUS, AccessPolicy, AccessView, Grant, Identity, IdentityLimits, Right
 from merlot.security.oidc import keys_of
 from merlot.security.passwords import MAX_COST, cost_of
 from merlot.security.rules import AccessRules, KubernetesReview, OidcIssuer, PasswordUser, StaticToken
@@ -44,14 +44,14 @@ def load_access(text: str, read_file: ReadFile) -> AccessRules:
     try:
         document = spec.AccessDocument.model_validate(value, by_alias=True, by_name=False)
     except ValidationError as error:
-        found = manifest_problems.from_pydantic(error, value, spec.AccessDocument)
+        problems = manifest_problems.from_pydantic(error, value, spec.AccessDocument)
     else:
         reader = _Reader(document, read_file)
         rules = reader.rules()
-        found = [*reader.problems, *_check(document)]
-        if not found:
+        problems = [*reader.problems, *_check(document)]
+        if not problems:
             return rules
-    raise ManifestError(tuple(problem.at_document(documents[0], is_only=True) for problem in found))
+    raise ManifestError(tuple(problem.at_document(documents[0], is_only=True) for problem in problems))
 
 
 class _Reader:
@@ -73,7 +73,8 @@ class _Reader:
             issuers=tuple(self._issuer(issuer, f"oidc[{number}]") for number, issuer in enumerate(document.oidc)),
             kubernetes=None if document.kubernetes is None else KubernetesReview(document.kubernetes.audiences),
             certificates={
-                one.san: Identity(one.name, frozenset(one.groups), "certificate") for one in document.certificates
+                certificate.san: Identity(certificate.name, frozenset(certificate.groups), "certificate")
+                for certificate in document.certificates
             },
         )
 
@@ -89,7 +90,7 @@ class _Reader:
                 self._add(f"{path}.passwordHash", str(error))
         return PasswordUser(identity, password_hash)
 
-    def _token(self, token: spec.Token, path: str) -> tuple[str, StaticToken]:
+    def _token(self, token: spec.ServiceToken, path: str) -> tuple[str, StaticToken]:
         digest = self._secret(path, ("sha256", token.sha256), ("sha256File", token.sha256_file)).split(" ")[0].lower()
         if digest and not _DIGEST.fullmatch(digest):
             self._add(f"{path}.sha256", "is no SHA-256 in hexadecimal: printf %s TOKEN | sha256sum")
@@ -130,7 +131,7 @@ class _Reader:
         self.problems.append(ManifestProblem(path, message))
 
 
-def _access(document: spec.AccessDocument) -> Access:
+def _access(document: spec.AccessDocument) -> AccessPolicy:
     users: dict[str, set[str]] = defaultdict(set)
     groups: dict[str, set[str]] = defaultdict(set)
     for binding in document.bindings:
@@ -138,13 +139,13 @@ def _access(document: spec.AccessDocument) -> Access:
             users[user].add(binding.role)
         for group in binding.groups:
             groups[group].add(binding.role)
-    limited = [(one, QueryLimits(one.queries_per_second, one.concurrent)) for one in document.limits]
-    return Access(
+    limited = [(entry, IdentityLimits(entry.queries_per_second, entry.concurrent)) for entry in document.limits]
+    return AccessPolicy(
         grants={role.name: tuple(map(_grant, role.grants)) for role in document.roles},
         user_roles={name: frozenset(roles) for name, roles in users.items()},
         group_roles={name: frozenset(roles) for name, roles in groups.items()},
-        user_limits={name: limits for one, limits in limited for name in one.users},
-        group_limits={name: limits for one, limits in limited for name in one.groups},
+        user_limits={name: limits for entry, limits in limited for name in entry.users},
+        group_limits={name: limits for entry, limits in limited for name in entry.groups},
     )
 
 
@@ -156,23 +157,23 @@ def _grant(grant: spec.AccessGrant) -> Grant:
 
 def _check(document: spec.AccessDocument) -> Iterator[ManifestProblem]:
     """Return the problems between fields, and those of SQL texts."""
-    identities: dict[str, Sequence[spec.User | spec.Token | spec.Certificate]] = {
+    identities: dict[str, Sequence[spec.User | spec.ServiceToken | spec.Certificate]] = {
         "users": document.users,
         "tokens": document.tokens,
         "certificates": document.certificates,
     }
     seen: dict[str, str] = {}
     for kind, named in identities.items():
-        for number, one in enumerate(named):
+        for number, identity in enumerate(named):
             path = f"{kind}[{number}].name"
-            if one.name == ANONYMOUS.name:
+            if identity.name == ANONYMOUS.name:
                 yield ManifestProblem(path, f"{ANONYMOUS.name} is whoever shows no credential; choose another name")
-            if one.name in seen and kind == "users":
-                yield ManifestProblem(path, f"{one.name} is declared at {seen[one.name]} too; keep one")
-            seen.setdefault(one.name, path)
+            if identity.name in seen and kind == "users":
+                yield ManifestProblem(path, f"{identity.name} is declared at {seen[identity.name]} too; keep one")
+            seen.setdefault(identity.name, path)
     yield from _repeated("roles", (role.name for role in document.roles))
     yield from _repeated("oidc", (issuer.issuer for issuer in document.oidc))
-    yield from _repeated("certificates", (one.san for one in document.certificates))
+    yield from _repeated("certificates", (entry.san for entry in document.certificates))
     roles = [role.name for role in document.roles]
     for number, binding in enumerate(document.bindings):
         if binding.role not in roles:

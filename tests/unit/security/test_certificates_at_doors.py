@@ -53,7 +53,7 @@ class Ports:
         apps = [web.Application(), web.Application()]
         for app in apps:
             app[DOOR] = self.door
-            app.router.add_post("/name", name)
+            app.add_routes([web.post("/name", name), web.post("/query/sql", name)])
         listener = Listener(self.broker, apps[0], SystemClock(), self.certificates)
         self.urls.append(f"https://localhost:{await listener.open('127.0.0.1', 0)}/query/sql")
         self.exits.push_async_callback(listener.close)

@@ -91,7 +91,7 @@ class _Rows:
 
 
 def test_pieces_of_an_answer_are_of_the_rows_that_are_seen(node: ViewingNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merlot.broker.selections.FEW_ROWS", 10)
+    monkeypatch.setattr(node.broker._queries._selections, "few_rows", 10)
     taker = _Rows()
     request = SqlRequest("SELECT id FROM things LIMIT 100000", by_column=True, taker=taker, views=ASKER)
     answer = node.run(node.broker.query(request))

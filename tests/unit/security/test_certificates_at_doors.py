@@ -25,6 +25,7 @@ from merlot.http.described import describe
 from merlot.http.door import DOOR, ON_BEHALF_HEADER, identity_of, of_any
 from merlot.http.server import HttpServer
 from merlot.security.access import Right
+from merlot.security.credentials import basic
 from merlot.security.door import Door
 from merlot.security.tls import Certificates
 
@@ -93,15 +94,15 @@ async def test_a_certificate_proves_nothing_of_a_request_that_is_passed_on(ports
     """The certificate is that of the process that passes the request on."""
     marked = {ON_BEHALF_HEADER: "1"}
     assert await ports.statuses(ports.shows(READER), **marked) == {401}
-    authorization = aiohttp.BasicAuth("owner", "owner's").encode()
+    authorization = basic("owner", "owner's")
     assert await ports.statuses(ports.shows(READER), **marked, Authorization=authorization) == {200}
 
 
 async def test_credentials_in_a_header_come_before_a_certificate(ports: Ports) -> None:
-    authorization = aiohttp.BasicAuth("owner", "owner's").encode()
+    authorization = basic("owner", "owner's")
     assert await ports.statuses(ports.shows(READER), Authorization=authorization) == {200}
     assert [request.identity.name for request in ports.broker.asked] == ["owner"]
-    wrong = aiohttp.BasicAuth("owner", "guess").encode()
+    wrong = basic("owner", "guess")
     assert await ports.statuses(ports.shows(READER), Authorization=wrong) == {401}
 
 

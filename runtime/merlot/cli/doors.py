@@ -67,7 +67,7 @@ def of_door(
         ),
     ] = False,
     audit_size: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--audit-size",
             envvar="MERLOT_AUDIT_SIZE",
@@ -77,7 +77,7 @@ def of_door(
             show_default="64m",
             rich_help_panel=PANEL,
         ),
-    ] = AUDIT.max_bytes,
+    ] = None,
     audit_files: Annotated[
         int,
         typer.Option(
@@ -96,7 +96,7 @@ def of_door(
         access,
         AuditSettings(
             path=audit_log,
-            max_bytes=audit_size,
+            max_bytes=AUDIT.max_bytes if audit_size is None else audit_size,
             num_files=audit_files,
             with_queries=audit_queries,
             with_texts=audit_texts,

@@ -75,7 +75,7 @@ class _Head:
     closes: bool
     client_request_id: str | None
     wants_status: bool
-    authorization: str | None
+    authorization: str | None = field(repr=False)
     caller: list[ProvenIdentity] = field(default_factory=list)
     """Who sends this head, once it was proved: one, or none. Without credentials in it the connection knows."""
 

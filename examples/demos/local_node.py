@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.programs import postponed_signals
+from merlot.security.door import Door
 
 T = TypeVar("T")
 HOST = "127.0.0.1"
@@ -30,11 +31,12 @@ def free_port(wanted: int) -> int:
 
 class LocalNode:
     """Node that keeps its data in a folder. Its tables may read streams of files below `streams`, or none if that is
-    None."""
+    None. `door` knows who may ask."""
 
-    def __init__(self, data_dir: Path, port: int, streams: Path | None = None) -> None:
+    def __init__(self, data_dir: Path, port: int, streams: Path | None = None, door: Door | None = None) -> None:
         folders = () if streams is None else (str(streams.absolute()),)
-        self._node = EmbeddedNode(NodeConfig(data_dir=data_dir, host=HOST, http_port=port, stream_folders=folders))
+        config = NodeConfig(data_dir=data_dir, host=HOST, http_port=port, stream_folders=folders)
+        self._node = EmbeddedNode(config, door=door)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="merlot-node", daemon=True)
         self.port = 0

@@ -1,4 +1,4 @@
-"""Errors: one root and five families, named by who must act.
+"""Errors: one root and six families, named by who must act.
 
 Every edge (HTTP, wire, CLI, operator) maps a family, never a single class, to its response. An exception that is no
 `MerlotError` is a bug and propagates. Messages are lowercase, without a full stop, and carry identifying values:
@@ -50,3 +50,13 @@ class CorruptionError(MerlotError):
     """Bytes are not what their checksum or format says: quarantine, never read again."""
 
     code: ClassVar[int] = QueryErrorCode.QUERY_EXECUTION
+
+
+class AccessDeniedError(MerlotError):
+    """The caller lacks a right, or has not proved who they are: never retried as it is."""
+
+    code: ClassVar[int] = QueryErrorCode.ACCESS_DENIED
+
+
+class NotAuthenticatedError(AccessDeniedError):
+    """The caller's credentials are missing or wrong: HTTP 401 instead of 403."""

@@ -243,6 +243,22 @@ CONTROLLER_MERGE_TASKS: Final = Counter(
     "merlot_controller_merge_tasks", "Merge tasks queued", ["table", "level"], registry=REGISTRY
 )
 
+TLS_CERTIFICATE_SECONDS: Final = Gauge(
+    "merlot_tls_certificate_seconds_left", "Seconds until the certificate ends", ["file"], registry=REGISTRY
+)
+TLS_RELOADS: Final = Counter(
+    "merlot_tls_reloads",
+    "Changes of certificate files, by outcome: taken, failed (the former ones stay)",
+    ["outcome"],
+    registry=REGISTRY,
+)
+TLS_FAILURES: Final = Counter(
+    "merlot_tls_handshake_failures",
+    "Connections that ended before TLS was agreed on, by port: http, frames",
+    ["port"],
+    registry=REGISTRY,
+)
+
 MINION_TASKS: Final = Counter(
     "merlot_minion_tasks", "Tasks run, by kind and outcome", ["kind", "outcome"], registry=REGISTRY
 )

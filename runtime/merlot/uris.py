@@ -42,9 +42,10 @@ class Place:
         return is_same and other.parts[: len(self.parts)] == self.parts
 
 
-def http_url(host: str, port: int) -> str:
+def http_url(host: str, port: int, *, tls: bool = False) -> str:
     """Return the URL of a node's HTTP port."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def scheme_of(uri: str) -> str:

@@ -22,8 +22,18 @@ from typing import Any
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.coverage import RowCounts
 from merlot.cluster.segments.publish import check_files
-from merlot.errors import ConflictError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.errors import (
+    AccessDeniedError,
+    ConflictError,
+    InvalidInputError,
+    MerlotError,
+    NotAuthenticatedError,
+    NotFoundError,
+    UnavailableError,
+)
 from merlot.ids import RawTableName, SegmentKey, SegmentName
+from merlot.security import own_credentials
+from merlot.security.tls import ClientTls
 from merlot.spec import manifest, shape
 from merlot.spec.shape import Shape
 from merlot.spec.table import Table
@@ -35,6 +45,8 @@ WAITS_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Seconds to wait before each further attempt while the controller cannot be reached."""
 _FAMILIES: Mapping[int, type[MerlotError]] = {
     400: InvalidInputError,
+    401: NotAuthenticatedError,
+    403: AccessDeniedError,
     404: NotFoundError,
     409: ConflictError,
     413: InvalidInputError,
@@ -107,13 +119,14 @@ class AppliedTable:
 
 class ControllerClient:
     """A controller or an embedded node by its URL, e.g. `http://127.0.0.1:8099`; raises InvalidInputError for other
-    URLs."""
+    URLs. For https:// it takes CAs, certificate and key from the environment (`ClientTls`)."""
 
     def __init__(self, url: str, *, waits_s: Sequence[float] = WAITS_S) -> None:
         self.url = url.rstrip("/")
         if not self.url.startswith(("http://", "https://")):
             raise InvalidInputError(f"a controller's URL begins with http:// or https:// url={redact(url)}")
         self._waits_s = tuple(waits_s)
+        self._tls = ClientTls.of_environment() if self.url.startswith("https://") else None
 
     def apply(self, manifest_text: str) -> Any:
         """Create or change the tables of a manifest. Raise InvalidInputError with every problem."""
@@ -168,8 +181,11 @@ class ControllerClient:
     def _request_once(self, method: str, path: str, body: bytes | None, content_type: str | None) -> Any:
         headers = {} if content_type is None else {"Content-Type": content_type}
         request = urllib.request.Request(self.url + path, data=body, method=method, headers=headers)
+        for name, value in own_credentials.headers().items():
+            request.add_unredirected_header(name, value)  # no other host gets them
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+            context = None if self._tls is None else self._tls.context()
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context) as answer:
                 return json.loads(answer.read() or b"null")
         except ValueError as error:
             raise self._not_a_controller(method, "the answer is not JSON") from error

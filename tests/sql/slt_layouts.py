@@ -96,7 +96,7 @@ class InProcess:
             table = self._staged(sql, statement)
         else:
             parsed = one_stage(statement)
-            table = self._leaf(bind(parsed, self._schemas[parsed.table or ""]))
+            table = self.leaf(bind(parsed, self._schemas[parsed.table or ""]))
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
         return Answer(list(table.column_names), [str(type_) for type_ in table.column_types], rows)
 
@@ -104,7 +104,7 @@ class InProcess:
         """Leaves as any query, and the engine above them: once for the same leaves, byte by byte, of any layout."""
         made = cut(bind_stages(statement, self._schemas), sizes=FEW_GROUPS)
         if made.direct is not None:
-            return self._leaf(made.direct.query, is_below=True)
+            return self.leaf(made.direct.query, is_below=True)
         relations = {id_: relation_of(made.leaves[id_], table) for id_, table in self._leaves(made).items()}
         key = (sql, _digest(relations))
         if key not in _ENGINE_ANSWERS:
@@ -125,10 +125,11 @@ class InProcess:
             where = narrowed(
                 query.where, own, [tables[key_filter.source].columns[key_filter.position] for key_filter in own]
             )
-            tables[id_] = self._leaf(replace(query, where=where), is_below=True)
+            tables[id_] = self.leaf(replace(query, where=where), is_below=True)
         return tables
 
-    def _leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
+    def leaf(self, bound: BoundQuery, *, is_below: bool = False) -> ResultTable:
+        """The whole answer to a query of one table."""
         query = from_json(to_json(bound))
         check(query)
         schema = self._schemas[query.table]

@@ -35,6 +35,10 @@ class Oracle:
         """Give the connection functions that DuckDB lacks."""
         functions(self._connection)
 
+    def execute(self, sql: str) -> None:
+        """Run a statement, such as the definition of a view."""
+        self._connection.execute(sql)
+
     def rows(self, sql: str, *, nulls: bool) -> list[Sequence[Any]]:
         """The rows of a query, over the tables with or without nulls."""
         self._connection.execute(f"SET schema = '{'nulled' if nulls else 'defaulted'}'")

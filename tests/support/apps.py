@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from merlot.http.server import HttpServer
+from merlot.security.tls import Certificates
+from merlot.uris import http_url
 
 SHUTDOWN_S = 0.1
 """Seconds that a shutdown waits for requests: nobody needs the ones that hang."""
@@ -37,14 +39,16 @@ def serve_bytes(answer: bytes) -> Iterator[str]:
 
 
 @contextmanager
-def serve_app(app: web.Application) -> Iterator[str]:
-    """Serve the application and yield its URL. Requests are limited as those of a role."""
+def serve_app(app: web.Application, certificates: Certificates | None = None) -> Iterator[str]:
+    """Serve the application, over TLS if there are certificates, and yield its URL. Requests are limited as those of a
+    role."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    server = HttpServer(app, shutdown_s=SHUTDOWN_S)
+    server = HttpServer(app, shutdown_s=SHUTDOWN_S, certificates=certificates)
     try:
-        yield f"http://127.0.0.1:{asyncio.run_coroutine_threadsafe(server.start('127.0.0.1', 0), loop).result()}"
+        port = asyncio.run_coroutine_threadsafe(server.start("127.0.0.1", 0), loop).result()
+        yield http_url("127.0.0.1", port, tls=certificates is not None)
     finally:
         asyncio.run_coroutine_threadsafe(server.stop(), loop).result()
         loop.call_soon_threadsafe(loop.stop)

@@ -6,6 +6,7 @@ An unchanged status costs a 304. One event loop.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import aiohttp
 
 from merlot.cluster.fence import FENCE_HEADER, Fence
-from merlot.errors import UnavailableError
+from merlot.errors import InvalidInputError, UnavailableError
 from merlot.ids import InstanceId
+from merlot.security import own_credentials
+from merlot.security.tls import ClientTls
 from merlot_operator.config import Config
 from merlot_operator.controllers.status_answer import max_bytes, parse
 
@@ -63,6 +66,7 @@ class ClusterStatuses:
         self._config = config
         self._counts_of = counts_of
         self._session: aiohttp.ClientSession | None = None
+        self._tls = ClientTls.of_environment()
         self._known: dict[str, ClusterStatus] = {}
 
     def of(self, namespace: str) -> ClusterStatus:
@@ -82,7 +86,7 @@ class ClusterStatuses:
         before = self.of(namespace)
         try:
             after = await self._ask(namespace, before)
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+        except (aiohttp.ClientError, TimeoutError, ValueError, InvalidInputError) as error:
             cause = str(error)[:MAX_CAUSE] or type(error).__name__
             url = self._config.controller_of(namespace)
             after = ClusterStatus(
@@ -114,9 +118,9 @@ class ClusterStatuses:
             await self._session.close()
 
     async def _ask(self, namespace: str, before: ClusterStatus) -> ClusterStatus:
-        headers = {"If-None-Match": before.etag} if before.etag else {}
+        headers = {**own_credentials.headers(), **({"If-None-Match": before.etag} if before.etag else {})}
         url = self._config.controller_of(namespace) + "/status"
-        async with self._http().get(url, headers=headers, allow_redirects=False) as response:
+        async with self._http().get(url, headers=headers, allow_redirects=False, ssl=self._ssl(url)) as response:
             if response.status == 304:
                 return before
             response.raise_for_status()
@@ -137,15 +141,19 @@ class ClusterStatuses:
             )
 
     async def _post(self, namespace: str, path: str, fence: Fence | None = None) -> None:
-        headers = {} if fence is None else {FENCE_HEADER: str(fence)}
         url = self._config.controller_of(namespace) + path
         try:
-            async with self._http().post(url, headers=headers, allow_redirects=False) as response:
+            headers = {**own_credentials.headers(), **({} if fence is None else {FENCE_HEADER: str(fence)})}
+            async with self._http().post(url, headers=headers, allow_redirects=False, ssl=self._ssl(url)) as response:
                 response.raise_for_status()
                 if response.status >= 300:
                     raise UnavailableError(f"controller leads elsewhere url={url} status={response.status}")
-        except (aiohttp.ClientError, TimeoutError) as error:
+        except (aiohttp.ClientError, TimeoutError, InvalidInputError) as error:
             raise UnavailableError(f"controller does not answer url={url} cause={error!r}") from error
+
+    def _ssl(self, url: str) -> ssl.SSLContext | bool:
+        """Return what the session takes as `ssl`; the files are read only for controllers that speak TLS."""
+        return self._tls.context() if url.startswith("https://") else True
 
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -19,6 +19,7 @@ from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.clock import Clock
 from merlot.codes import QueryErrorCode
 from merlot.errors import InvalidInputError, NotFoundError, UnavailableError
+from merlot.security.access import ANONYMOUS
 
 DEFAULT_ROWS: Final = 10_000
 MOST_ROWS: Final = 1_000_000
@@ -44,6 +45,8 @@ class StoredAnswer:
     num_bytes: int
     since_ms: int
     client: str = ""
+    owner: str = ANONYMOUS.name
+    """Name of who asked."""
 
     @property
     def num_rows(self) -> int:
@@ -94,11 +97,11 @@ class ResponseStore:
         self._kept: dict[str, StoredAnswer] = {}
         self._num_bytes = 0
 
-    def keep(self, answer: BrokerAnswer, client: str = "") -> StoredAnswer:
-        """Keep an answer without errors for a client, named by its address. Raise StoreFullError if there is no
-        room."""
+    def keep(self, answer: BrokerAnswer, client: str = "", owner: str = ANONYMOUS.name) -> StoredAnswer:
+        """Keep an answer without errors for a client, named by its address, and for `owner`, who asked. Raise
+        StoreFullError if there is no room."""
         self._forget_old()
-        stored = StoredAnswer(answer, _bytes_of(answer), self._clock.now_ms(), client)
+        stored = StoredAnswer(answer, _bytes_of(answer), self._clock.now_ms(), client, owner)
         victims = self._victims_for(stored)
         if victims is None:
             raise StoreFullError(
@@ -137,22 +140,23 @@ class ResponseStore:
         """Return the bytes that an answer counts for: its own, but at least an equal share of the store."""
         return max(stored.num_bytes, self._most_bytes // self._most_answers)
 
-    def get(self, request_id: str) -> StoredAnswer:
-        """Return a kept answer. Raise NotFoundError if there is none, or its hour is over."""
+    def get(self, request_id: str, asker: str | None = None) -> StoredAnswer:
+        """Return a kept answer. Raise NotFoundError if there is none, its hour is over, or it is not the asker's; None
+        asks for anybody's."""
         self._forget_old()
         stored = self._kept.get(request_id)
-        if stored is None:
+        if stored is None or asker not in (None, stored.owner):
             raise NotFoundError(f"no such cursor, or its hour is over requestId={request_id:.200}")
         return stored
 
-    def delete(self, request_id: str) -> None:
-        """Drop a kept answer. Raise NotFoundError if there is none."""
-        self._drop(self.get(request_id))
+    def delete(self, request_id: str, asker: str | None = None) -> None:
+        """Drop a kept answer. Raise NotFoundError as `get` does."""
+        self._drop(self.get(request_id, asker))
 
-    def all(self) -> list[StoredAnswer]:
-        """Return the kept answers, the oldest first."""
+    def all(self, asker: str | None = None) -> list[StoredAnswer]:
+        """Return the kept answers, the oldest first: all, or the asker's."""
         self._forget_old()
-        return list(self._kept.values())
+        return [stored for stored in self._kept.values() if asker in (None, stored.owner)]
 
     def _forget_old(self) -> None:
         now_ms = self._clock.now_ms()

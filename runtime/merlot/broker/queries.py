@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from merlot.broker import metrics
+from merlot.broker.audited_queries import audit_query
+from merlot.broker.concealment import ConcealingConsumer, conceal, concealed_plan, is_concealed, with_views
 from merlot.broker.directory import Directory
 from merlot.broker.leaves import Leaves, QueryCall, summed_stats
 from merlot.broker.offloading import in_thread, is_quick, last_step
@@ -21,7 +23,7 @@ from merlot.broker.planning.explain import EVALUATED, Explained, explain
 from merlot.broker.planning.planner import PlannedQuery, Planner
 from merlot.broker.query_errors import QueryException, named
 from merlot.broker.query_log import QueryLog
-from merlot.broker.quotas import Quotas
+from merlot.broker.quotas import IdentityQuotas, Quotas
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.scatter_gather.channels import Channels
 from merlot.broker.scatter_gather.scatter import Gathered
@@ -43,6 +45,9 @@ from merlot.query.context import CancelToken
 from merlot.query.plan.expressions import has_aggregate
 from merlot.query.shortcuts import scalar_aggregates
 from merlot.query.slots import SlotSource
+from merlot.security.access import ANONYMOUS, Identity, Right
+from merlot.security.door import Door, check
+from merlot.security.views import IdentityViews, Views
 from merlot.sql.budget import Budget
 from merlot.tree.errors import UnsupportedSqlError
 from merlot.tree.nodes import BoundQuery, Literal
@@ -71,6 +76,12 @@ class SqlRequest:
     """True if the result stays in columns, for a caller that sends it in blocks."""
     taker: RowConsumer | None = None
     """Takes the rows of a large answer as they come; the answer then lacks these rows."""
+    identity: Identity = ANONYMOUS
+    """Who asks."""
+    client: str = ""
+    """Address that they ask from."""
+    views: Views | None = None
+    """The asker's views of tables; None: those of the access document."""
 
 
 class Answers(Protocol):
@@ -91,14 +102,27 @@ class _RunningQuery:
     sql: str
     client_request_id: str | None
     task: asyncio.Task[Any]
+    asker: str
+    views: Views | None
+    """The asker's views of tables; None to see everything."""
     is_withdrawn: bool = False
+    plan: PlannedQuery | None = None
 
 
 class Queries:
     """Runs queries. Belongs to the event loop's thread."""
 
-    def __init__(self, directory: Directory, channels: Channels, clock: Clock, settings: BrokerSettings) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        channels: Channels,
+        clock: Clock,
+        settings: BrokerSettings,
+        door: Door | None = None,
+    ) -> None:
         self._directory = directory
+        self._door = door or Door()
+        self._identity_quotas = IdentityQuotas()
         self._channels = channels
         self._clock = clock
         self._inline_values = settings.inline_values
@@ -136,9 +160,18 @@ class Queries:
         )
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[answer.request_id] = _RunningQuery(request.sql, request.client_request_id, task)
+        views, access = request.views, self._door.access
+        if views is None and not self._door.is_open:
+            views = IdentityViews(access, request.identity)
+        running = self._running[answer.request_id] = _RunningQuery(
+            request.sql, request.client_request_id, task, request.identity.name, views
+        )
         try:
-            await self._fill(answer, request, number)
+            limits = access.limits(request.identity)
+            with self._identity_quotas.taken(request.identity, limits, self._directory.num_brokers, started):
+                await self._fill(answer, request, running, number)
+        except MerlotError as error:
+            answer.exceptions = (QueryException.of(error),)
         except asyncio.CancelledError:
             if not running.is_withdrawn:
                 raise
@@ -149,52 +182,63 @@ class Queries:
             del self._running[answer.request_id]
         elapsed_s = self._clock.monotonic() - started
         answer.time_used_ms = int(elapsed_s * 1000)
+        plan = running.plan
+        if plan is not None and plan.views:
+            conceal(answer, plan, views)  # before it is logged: askers may read what they asked
         metrics.observe(answer, elapsed_s)
-        self.log.observe(request.sql, request.options, answer, elapsed_s)
+        audit_query(self._door.audit, request, answer)
+        self.log.observe(request.sql, request.options, answer, elapsed_s, asker=request.identity.name)
         return answer
 
-    @property
-    def running(self) -> Mapping[str, str]:
-        """Texts of the queries under way, by request id."""
-        return {request_id: running.sql for request_id, running in self._running.items()}
+    def running(self, asker: str | None = None) -> Mapping[str, str]:
+        """Return the texts of the queries under way by request id: all, or those that `asker` has asked."""
+        return {
+            request_id: running.sql for request_id, running in self._running.items() if asker in (None, running.asker)
+        }
 
     async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
         """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
         many wait."""
         return await self._planner.run(sql, work)
 
-    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Make a running query answer that it was cancelled. Return False if no query has the id."""
+    def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
+        """Make a running query answer that it was cancelled. Return False if no query has the id, or if `asker` has
+        not asked it; None may cancel any."""
         matches = [
             running
             for request_id, running in self._running.items()
-            if wanted == (running.client_request_id if by_client_id else request_id)
+            if wanted == (running.client_request_id if by_client_id else request_id) and asker in (None, running.asker)
         ]
         for running in matches:
             running.is_withdrawn = True
             running.task.cancel()
         return bool(matches)
 
-    async def _fill(self, answer: BrokerAnswer, request: SqlRequest, number: int) -> None:
+    async def _fill(self, answer: BrokerAnswer, request: SqlRequest, running: _RunningQuery, number: int) -> None:
         """Run the query and write its result into the answer."""
         # Planning may also compile a kernel; the time that takes is not counted against the query's deadline.
         deadline_base = asyncio.get_running_loop().time() - compile_time.seconds()
         try:
             if not self.is_open:
                 raise StartingError("broker is starting")
-            plan = await self._planner.plan(request.sql, request.options)
+            plan = running.plan = await self._planner.plan(request.sql, request.options, running.views)
             answer.warnings = plan.wishes.warnings
-            self._charge(plan)
+            self._charge(plan, request.identity)
             if plan.wishes.client_request_id is not None:
                 answer.client_request_id = plan.wishes.client_request_id
-                self._running[answer.request_id].client_request_id = answer.client_request_id
-            if plan.stages is not None:
+                running.client_request_id = answer.client_request_id
+            if plan.is_explain and plan.views and is_concealed(plan, running.views):
+                answer.result = concealed_plan(plan)
+                answer.num_servers_queried = answer.num_servers_responded = 1
+            elif plan.stages is not None:
                 ask = QueryCall(
                     request_id=answer.request_id,
                     number=number,
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 await self._stages.fill(answer, plan, plan.stages, ask)
+                if plan.is_explain and plan.views and isinstance(answer.result, ResultRows):
+                    answer.result = with_views(answer.result, plan)
             elif plan.constant is not None:
                 answer.result = await self._constants(plan.constant, plan.timeout_ms / 1000)
                 answer.num_servers_queried = answer.num_servers_responded = 1
@@ -205,6 +249,8 @@ class Queries:
                     deadline=deadline_base + compile_time.seconds() + plan.timeout_ms / 1000,
                 )
                 taker = request.taker
+                if taker is not None and plan.views:
+                    taker = ConcealingConsumer(taker, plan, running.views)
                 if taker is None or not await self._selections.fill(answer, plan, ask, taker):
                     await self._fill_from_servers(answer, plan, ask)
             if plan.wishes.drops_rows:
@@ -212,12 +258,7 @@ class Queries:
         except MerlotError as error:
             answer.exceptions = (QueryException.of(error),)
         except Exception as error:  # noqa: BLE001 - the outermost frame of a query: a bug must not show its traceback
-            if (shortage := account.out_of_memory(error)) is not None:
-                answer.exceptions = (QueryException.of(shortage),)
-                return
-            _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", answer.request_id, request.sql)
-            text = f"internal error, see the broker's log for requestId={answer.request_id}"
-            answer.exceptions = (named(QueryErrorCode.INTERNAL, text),)
+            answer.exceptions = (_unexpected(error, request.sql, answer.request_id),)
 
     async def _constants(self, bound: BoundQuery, timeout_s: float) -> ResultRows:
         """Return the row of a SELECT without FROM. Values that planning did not compute are computed in a thread."""
@@ -227,14 +268,19 @@ class Queries:
         cancel = CancelToken.after(timeout_s, self._clock)
         return await in_thread(cancel, _constant_rows, bound, cancel.check)
 
-    def _charge(self, plan: PlannedQuery) -> None:
-        """Charge the query to its tables' quotas. Raise QuotaExceededError or TableDisabledError."""
+    def _charge(self, plan: PlannedQuery, identity: Identity) -> None:
+        """Charge the query to its tables' quotas. Raise AccessDeniedError, QuotaExceededError or TableDisabledError.
+
+        Planning has refused tables that the asker's views do not show. They are checked again, by the document of this
+        moment: a long text may be planned for seconds, and a right may be withdrawn meanwhile."""
         if plan.stages is not None:
             tables = set(plan.stages.specs)
         elif plan.table is not None:
             tables = {plan.table}
         else:
             return
+        for name in sorted(tables):
+            check(self._door.access, identity, Right.QUERY, name)
         served = [table for name in sorted(tables) if (table := self._directory.tables.get(name)) is not None]
         for table in served:
             table.check_enabled()
@@ -249,6 +295,8 @@ class Queries:
             explained = explain(plan, plan.tree, table, asked.selection, asked.gathered.partials)
             if plan.rewrites is not None:
                 explained = replace(explained, rows=with_rewrites(explained.rows, plan.rewrites))
+            if plan.views:
+                explained = replace(explained, rows=with_views(explained.rows, plan))
         cancel = last_step(ask.deadline, self._clock)
         await self._fill_from_gathered(answer, plan, table, asked.gathered, explained, cancel)
         answer.num_segments_pruned_by_broker = asked.selection.num_pruned
@@ -290,6 +338,14 @@ class Queries:
         if is_quick(plan.tree, partials, self._inline_values):
             return _reduce(plan, partials, table, cancel, by_column=by_column)
         return await in_thread(cancel, _reduce, plan, partials, table, cancel, by_column=by_column)
+
+
+def _unexpected(error: Exception, sql: str, request_id: str) -> QueryException:
+    """Return what a client reads of an error that nobody raised on purpose; a bug is logged."""
+    if (shortage := account.out_of_memory(error)) is not None:
+        return QueryException.of(shortage)
+    _LOG.exception("query failed by a bug requestId=%s sql=%.1000s", request_id, sql)
+    return named(QueryErrorCode.INTERNAL, f"internal error, see the broker's log for requestId={request_id}")
 
 
 def _reduce(

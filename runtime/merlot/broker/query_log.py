@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from merlot.broker.response import BrokerAnswer
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import Clock
+from merlot.security.access import ANONYMOUS
 from merlot.sql.normal_form import normal_form
 from merlot.values.periods import DAY_MS
 
@@ -37,6 +38,7 @@ class LoggedQuery(NamedTuple):
     num_docs_scanned: int
     num_entries_scanned_in_filter: int
     num_segments_processed: int
+    asker: str
 
 
 @dataclass(slots=True)
@@ -46,6 +48,8 @@ class Form:
     table: str
     normal: str
     options: str
+    asker: str = ""
+    """Name of who asked; empty in sums over everybody's queries."""
     count: float = 0.0
     time_ms: float = 0.0
     longest_ms: float = 0.0
@@ -84,7 +88,7 @@ class Form:
         }
 
 
-Forms = OrderedDict[tuple[str, str, str], Form]
+Forms = OrderedDict[tuple[str, str, str, str], Form]
 
 
 class QueryLog:
@@ -101,8 +105,11 @@ class QueryLog:
         self._num_skipped = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def observe(self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float) -> None:
-        """Log a query that was answered. Failed queries, and queries that read no table, are left out."""
+    def observe(
+        self, sql: str, options: str, answer: BrokerAnswer, elapsed_s: float, *, asker: str = ANONYMOUS.name
+    ) -> None:
+        """Log a query that was answered, under the name of who asked. Failed queries, and queries that read no table,
+        are left out."""
         if not self._max_forms or not answer.tables or answer.exceptions or len(sql) > MOST_CHARS:
             return
         pending = self._pending
@@ -114,15 +121,18 @@ class QueryLog:
         stats = answer.stats
         scanned = stats.num_docs_scanned, stats.num_entries_scanned_in_filter, stats.num_segments_processed
         shared_options = _shared(options)
-        pending.extend(LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned) for table in answer.tables)
+        pending.extend(
+            LoggedQuery(table, sql, shared_options, elapsed_s * 1000, *scanned, asker) for table in answer.tables
+        )
 
-    def report(self, table: str) -> dict[str, Any]:
-        """Return the log of a table, by its raw name; forms that took longest in total come first."""
+    def report(self, table: str, asker: str | None = None) -> dict[str, Any]:
+        """Return the log of a table, by its raw name, of everybody's queries or the asker's; forms that took longest in
+        total come first."""
         self._fold()
         merged: Forms = OrderedDict()
         for form in (*self._former.values(), *self._forms.values()):
-            if form.table == table:
-                _add(merged, form, self._max_samples)
+            if form.table == table and asker in (None, form.asker):
+                _add(merged, form, self._max_samples, asker="")
         queries = sorted(merged.values(), key=lambda form: -form.time_ms)
         return {
             "table": table,
@@ -171,6 +181,7 @@ def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Ite
             table=query.table,
             normal=normal_form(query.sql),
             options=query.options,
+            asker=query.asker,
             count=weight,
             time_ms=weight * query.time_ms,
             longest_ms=query.time_ms,
@@ -182,9 +193,9 @@ def _forms_of(pending: Iterable[LoggedQuery], weight: float, now_ms: int) -> Ite
         )
 
 
-def _add(forms: Forms, form: Form, max_samples: int) -> None:
-    """Add a form to `forms`, and move it to the end, where the latest is."""
-    key = form.table, form.normal, form.options
+def _add(forms: Forms, form: Form, max_samples: int, asker: str | None = None) -> None:
+    """Add a form to `forms`, as its own asker's or another's, and move it to the end, where the latest is."""
+    key = form.table, form.normal, form.options, form.asker if asker is None else asker
     total = forms.pop(key, None) or Form(*key)
     total.add(form, max_samples)
     forms[key] = total

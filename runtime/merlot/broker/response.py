@@ -97,6 +97,8 @@ class BrokerAnswer:
     time_used_ms: int = 0
     reduce_time_ms: int = 0
     tables: tuple[str, ...] = ()
+    rls_filters_applied: bool = False
+    """True if rows were left out because the asker does not see them."""
 
     @classmethod
     def refusal(cls, broker_id: str, exception: QueryException, client_request_id: str | None = None) -> Self:
@@ -189,6 +191,6 @@ class BrokerAnswer:
             "offlineTotalMemAllocatedBytes": 0,
             "realtimeTotalMemAllocatedBytes": 0,
             "pools": (),
-            "rlsFiltersApplied": False,
+            "rlsFiltersApplied": self.rls_filters_applied,
             "groupsTrimmed": False,
         }

@@ -27,8 +27,12 @@ from merlot.cluster.instances.liveness import Registration
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
+from merlot.http.tls_door import CERTIFICATES
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
+from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.sql.budget import Budget
 
 T = TypeVar("T")
@@ -57,6 +61,8 @@ class BrokerConfig:
     """Time that running queries may take to end after `stop`."""
     warm_up_s: float | None = None
     """Longest wait at the start for the query kernels, which also merge answers, to load. None: they are not loaded."""
+    certificates: Certificates | None = None
+    """Certificates of its ports and calls; None: they speak no TLS."""
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     tuning: BrokerTuning = field(default_factory=BrokerTuning)
 
@@ -74,13 +80,16 @@ class BrokerRole:
         config: BrokerConfig,
         channel_factory: ChannelFactory,
         clock: Clock | None = None,
+        door: Door | None = None,
     ) -> None:
         self._metastore = metastore
+        self.door = door or Door()
+        """Knows who asks, and what they may."""
         self._config = config
         self._clock = clock or SystemClock()
         self._channels = Channels(channel_factory)
         self._directory = Directory(metastore, self._channels, self._clock, config.tuning)
-        self._queries = Queries(self._directory, self._channels, self._clock, config.settings)
+        self._queries = Queries(self._directory, self._channels, self._clock, config.settings, self.door)
         self._registration: Registration | None = None
         self._echo: Echo | None = None
         self._listener: Listener | None = None
@@ -120,6 +129,7 @@ class BrokerRole:
             query_port=self.grpc_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(liveness.register, self._metastore, record)
         # The broker runs again, so the mark that asked it to stop is void. If this fails, `undrain` removes the mark.
@@ -186,23 +196,22 @@ class BrokerRole:
         finally:
             self._running.discard(task)
 
-    @property
-    def running(self) -> Mapping[str, str]:
-        """Texts of the queries under way, by request id."""
-        return self._queries.running
+    def running(self, asker: str | None = None) -> Mapping[str, str]:
+        """Return the texts of the queries under way by request id: all, or those that `asker` has asked."""
+        return self._queries.running(asker)
 
-    def query_log(self, table: str) -> Mapping[str, object]:
-        """Return the log of the queries that named the table lately; `table` is its raw name."""
-        return self._queries.log.report(table)
+    def query_log(self, table: str, asker: str | None = None) -> Mapping[str, object]:
+        """Return the log of the queries that named the table lately, by its raw name: all, or those of `asker`."""
+        return self._queries.log.report(table, asker)
 
     async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
         """Run work on a text among the texts that are planned. Raise UnavailableError at a query's deadline, or if too
         many wait."""
         return await self._queries.plan_with(sql, work)
 
-    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Cancel a running query; return False if no query has the id."""
-        return self._queries.cancel(wanted, by_client_id=by_client_id)
+    def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
+        """Cancel a running query; return False if no query that `asker` may cancel has the id."""
+        return self._queries.cancel(wanted, by_client_id=by_client_id, asker=asker)
 
     async def _start_echo(self, broker: InstanceId) -> None:
         """Publish the echo before the broker registers, so that every live broker has an echo."""
@@ -216,13 +225,16 @@ class BrokerRole:
     async def _listen(self) -> int:
         app = make_app(self)
         app[HOSTS] = hosts_of(self._address, self._config.host)
-        self._listener = Listener(self, app, self._clock)
+        app[DOOR] = self.door
+        if self._config.certificates is not None:
+            app[CERTIFICATES] = self._config.certificates
+        self._listener = Listener(self, app, self._clock, self._config.certificates)
         return await self._listener.open(self._address, self._config.http_port)
 
     async def _listen_for_grpc(self, port: int) -> int:
         from merlot.broker.rpc.endpoint import RpcListener  # gRPC takes 15 MB of memory
 
-        listener = self._rpc = RpcListener(self)
+        listener = self._rpc = RpcListener(self, self.door, certificates=self._config.certificates)
         return await listener.open(self._address, port)
 
     @property

@@ -61,8 +61,9 @@ class RowConsumer(Protocol):
 class Selections:
     """Answers selections in pieces. Belongs to the event loop's thread; rows are made in other threads."""
 
-    def __init__(self, leaves: Leaves) -> None:
+    def __init__(self, leaves: Leaves, *, few_rows: int = FEW_ROWS) -> None:
         self._leaves = leaves
+        self.few_rows = few_rows
 
     async def fill(self, answer: BrokerAnswer, plan: PlannedQuery, asking: QueryCall, taker: RowConsumer) -> bool:
         """Run the query, hand its rows on, and write all else into the answer. Raise MerlotError.
@@ -72,7 +73,7 @@ class Selections:
         assert plan.tree is not None
         assert plan.table is not None
         table = self._leaves.table(plan.table)
-        if not _comes_in_pieces(plan, table):
+        if not _comes_in_pieces(plan, table, self.few_rows):
             return False
         bound = tree_json.from_json(plan.query)
         asked = await self._leaves.ask_settled(_counting(plan, bound), asking)
@@ -81,7 +82,7 @@ class Selections:
         if answer.exceptions:
             return True
         answer.num_rows = max(0, min(sum(counts), plan.tree.finish.rows_needed) - plan.tree.finish.offset)
-        if answer.num_rows <= FEW_ROWS:
+        if answer.num_rows <= self.few_rows:
             return False
         asked.table.check_rows(answer.num_rows)
         answer.time_used_ms = int(1000 * (asyncio.get_running_loop().time() - asking.deadline) + plan.timeout_ms)
@@ -93,14 +94,14 @@ class Selections:
         return True
 
 
-def _comes_in_pieces(plan: PlannedQuery, table: ServedTable) -> bool:
+def _comes_in_pieces(plan: PlannedQuery, table: ServedTable, few_rows: int) -> bool:
     """Return True if a query may be answered in pieces. Docs of upsert tables may become invalid between two pieces,
     and a bound of the whole answer's size needs the whole answer."""
     assert plan.tree is not None
     work = plan.tree.leaf.work
     is_plain = work.kind is LeafKind.SELECTION and not work.order_by and work.max_bytes is None
     is_plain = is_plain and not plan.is_explain and not plan.wishes.drops_rows
-    return is_plain and plan.tree.finish.limit > FEW_ROWS and table.spec.upsert is None
+    return is_plain and plan.tree.finish.limit > few_rows and table.spec.upsert is None
 
 
 def _counting(plan: PlannedQuery, bound: BoundQuery) -> PlannedQuery:

@@ -205,7 +205,9 @@ def brokers_log(order: AdviceRequest, table: Table) -> list[NormalizedQuery]:
 
 def _broker_urls(client: NodeClient) -> list[str]:
     brokers = [instance for instance in client.get("/instances")["details"] if instance["role"] == "BROKER"]
-    return [http_url(broker["hostName"], broker["port"]) for broker in brokers] or [client.url]
+    return [http_url(broker["hostName"], broker["port"], tls=bool(broker.get("tls"))) for broker in brokers] or [
+        client.url
+    ]
 
 
 def _logged(entry: Mapping[str, Any]) -> NormalizedQuery:

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import merlot
 from merlot.cli import (
+    access,
     advise,
     apply,
     backfill,
@@ -18,6 +19,7 @@ from merlot.cli import (
     drain,
     get,
     importing,
+    node_tls,
     output,
     query,
     rebalance,
@@ -29,6 +31,7 @@ from merlot.cli import (
 )
 from merlot.cli.commands import ROLES
 from merlot.cli.errors import CommandError
+from merlot.cli.login import log_in
 from merlot.errors import MerlotError
 from merlot.extras import lacks
 
@@ -100,11 +103,20 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version_and_exit, is_eager=True, help="Show the version and exit.")
     ] = False,
+    user: Annotated[
+        str | None,
+        typer.Option("--user", metavar="NAME", help="User to log in as; the password is in MERLOT_PASSWORD, or asked."),
+    ] = None,
+    token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="File with a bearer token to log in with.")
+    ] = None,
 ) -> None:
-    """Take options of `merlot` itself."""
+    """Take options of `merlot` itself, and log in with them for the command that follows."""
+    log_in(user, token_file)
 
 
 app.command("apply")(apply.apply)
+app.add_typer(access.app, name="access")
 app.command("import")(importing.import_configs)
 app.command("rebalance")(rebalance.rebalance)
 app.command("drain")(drain.drain)
@@ -120,6 +132,7 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(rollups.app, name="rollup")
 app.add_typer(upserts.app, name="upsert")
 app.add_typer(delete.app, name="delete")
+node_tls.add_to(app)
 
 
 @app.command("version")

@@ -10,6 +10,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import typer
 
 from merlot.cli.errors import ApiError, CommandError, UsageError
+from merlot.cli.node_tls import tls_of_command
+from merlot.errors import InvalidInputError
+from merlot.security import own_credentials
 
 if TYPE_CHECKING:
     import http.client
@@ -39,9 +42,11 @@ class NodeClient:
             self._port = parts.port
         except ValueError:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}") from None
+        if parts.username or parts.password:
+            raise UsageError("a URL holds no credentials: log in with --user, --token-file or MERLOT_TOKEN")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"not a URL: {url!r}; write one like {DEFAULT_URL}")
-        self._is_tls = parts.scheme == "https"
+        self._tls = tls_of_command() if parts.scheme == "https" else None
         self._host = parts.hostname
         self._prefix = parts.path.rstrip("/")
         self._timeout_s = timeout_s
@@ -65,7 +70,8 @@ class NodeClient:
     def call(self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> Any:
         """Send one request and return the JSON answer; raise ApiError for a refusal, CommandError if there is no
         answer."""
-        status, data = self._exchange(method, path, body, {"Accept": "application/json", **(headers or {})})
+        own = {"Accept": "application/json", **own_credentials.headers()}
+        status, data = self._exchange(method, path, body, {**own, **(headers or {})})
         if status >= 400:
             raise _refusal(status, data, f"{self.url}{path.partition('?')[0]}")
         if not data:
@@ -90,7 +96,13 @@ class NodeClient:
                 f"no answer from {self.url} within {self._timeout_s:g} s: see its log, or try again"
             ) from None
         except ssl.SSLError as error:
-            raise CommandError(f"cannot speak TLS with {self.url}: {error.reason or error}; check --url") from None
+            reason = getattr(error, "verify_message", None) or error.reason or error
+            raise CommandError(
+                f"cannot speak TLS with {self.url}: {reason}; check --url, and --ca, --cert and --key"
+            ) from None
+        except (ConnectionResetError, http.client.RemoteDisconnected):
+            hint = "" if self._tls else "; if it speaks TLS, write https://"
+            raise CommandError(f"{self.url} hung up: check --url{hint}") from None
         except (ConnectionRefusedError, socket.gaierror, OSError):
             raise CommandError(
                 f"cannot reach merlot at {self.url}: start one with `merlot serve`, or pass --url"
@@ -103,8 +115,13 @@ class NodeClient:
     def _connection(self) -> http.client.HTTPConnection:
         import http.client
 
-        kind = http.client.HTTPSConnection if self._is_tls else http.client.HTTPConnection
-        return kind(self._host, self._port, timeout=self._timeout_s)
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout_s)
+        try:
+            context = self._tls.context()
+        except InvalidInputError as error:
+            raise UsageError(str(error)) from None
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout_s, context=context)
 
 
 def path_of(*names: str) -> str:

@@ -15,7 +15,10 @@ A first look:
   merlot get tables
   merlot query "SELECT count(*) FROM flights"
 
-Commands that talk to a node take --url, or MERLOT_URL from the environment.
+Commands that talk to a node take --url, or MERLOT_URL from the environment;
+for https:// also --ca, --cert and --key (MERLOT_CA, MERLOT_CERT, MERLOT_KEY).
+They log in with `merlot --user NAME` or `merlot --token-file FILE`, or with MERLOT_TOKEN,
+MERLOT_TOKEN_FILE or MERLOT_USER.
 They exit with 0 on success, with 1 on failure, and with 2 if called wrongly.
 `merlot COMMAND --help` explains a command; --install-completion lets the shell complete names.
 """
@@ -31,6 +34,7 @@ ROLES = {
 
 COMMANDS = {
     "apply": "Create or change tables, merge tasks and upsert configs from manifests.",
+    "access": "Check an access document, hash a password, or import Pinot's principals.",
     "import": "Turn Pinot's table config and schema into manifests.",
     "get": "List tables, segments, streams, merges, upsert configs or instances.",
     "query": "Query in SQL.",

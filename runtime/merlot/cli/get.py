@@ -144,7 +144,7 @@ def _instance(record: Mapping[str, Any]) -> dict[str, Any]:
     host, http_port, query_port = record["hostName"], int(record["port"]), record["queryPort"]
     shown = {
         "roleName": record["role"].lower(),
-        "http": f"{host}:{http_port}" if http_port > 0 else "",
+        "http": f"{'https://' if record.get('tls') else ''}{host}:{http_port}" if http_port > 0 else "",
         "queries": f"{host}:{query_port}" if query_port > 0 else "",
         "tagNames": ", ".join(record["tags"]),
         "since": output.instant(record["startedMs"]),

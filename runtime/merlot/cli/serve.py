@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,8 +13,11 @@ import merlot
 from merlot.broker.role import BrokerConfig, BrokerRole
 from merlot.broker.settings import BrokerSettings
 from merlot.catalog import recovered, uploaded
-from merlot.cli.processes import STOP_SIGNALS, run_until_signal
+from merlot.cli.doors import DoorSettings, of_door, opened_door
+from merlot.cli.processes import run_until_signal
+from merlot.cli.roles import RoleOptions, run_role
 from merlot.cli.sizes import parse_size
+from merlot.cli.tls import DEFAULT_PEERS, TlsPeers, ZooKeeperTls, files_for_zookeeper, of_tls
 from merlot.cli.tuning import of_broker, of_server, takes
 from merlot.cluster.records import InstanceRecord
 from merlot.controller.allowed_places import AllowedPlaces
@@ -23,9 +26,10 @@ from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.embedded.node import EmbeddedNode, NodeConfig
 from merlot.errors import UnavailableError
 from merlot.metastore.protocol import Metastore
-from merlot.metastore.zookeeper import ZooKeeperMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.spark_merge import SparkLauncher
+from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.store.allowed import AllowedStores
@@ -42,8 +46,6 @@ ZooKeeper = Annotated[
     str, typer.Option("--zk", metavar="HOST:PORT[,…]/CHROOT", envvar="MERLOT_ZK", help="ZooKeeper of the cluster.")
 ]
 
-
-_LOG = logging.getLogger(__name__)
 
 MAX_PORT = 65_535
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -155,9 +157,11 @@ LogAs = Annotated[LogFormat, typer.Option("--log-format", help="A readable line,
 
 
 @app.command()
-@takes(server_settings=of_server, broker_settings=of_broker)
+@takes(certificates=of_tls, server_settings=of_server, broker_settings=of_broker, door_settings=of_door)
 def serve(
     *,
+    certificates: Certificates | None,
+    door_settings: DoorSettings,
     server_settings: ServerSettings,
     broker_settings: BrokerSettings,
     data: Annotated[Path, typer.Option("--data", help="Folder of the node; created if it does not exist.")] = Path(
@@ -205,23 +209,30 @@ def serve(
             secrets_dir=secrets_dir,
             stream_folders=_started_in() if stream_folders is None else _folders(stream_folders),
             warm_up_s=NODE_WARM_UP_S,
+            certificates=certificates,
             server=server_settings,
             broker=broker_settings,
         )
-        node = EmbeddedNode(config)
+        async with opened_door(door_settings) as door:
+            node = EmbeddedNode(config, door=door)
 
-        async def start() -> str:
-            await node.start()
-            return f"Merlot {merlot.__version__} serves at {node.url}, data in {data}. Stop it with Ctrl-C."
+            async def start() -> str:
+                await node.start()
+                return f"Merlot {merlot.__version__} serves at {node.url}, data in {data}. Stop it with Ctrl-C."
 
-        await run_until_signal(start, node.stop)
+            await run_until_signal(start, node.stop)
 
     asyncio.run(run())
 
 
 @app.command()
+@takes(certificates=of_tls, door_settings=of_door)
 def controller(
+    *,
+    certificates: Certificates | None,
+    door_settings: DoorSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 9000,
@@ -252,7 +263,7 @@ def controller(
 
     Any number may run; one leads at a time. While none runs, queries and loaded segments are not affected.
     """
-
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     cleaning = CleaningConfig(
         replaced_s=replaced_grace,
         replaced_refresh_s=replaced_refresh_grace,
@@ -260,37 +271,46 @@ def controller(
         orphan_s=orphan_grace,
     )
 
-    async def run(metastore: Metastore) -> None:
-        files = None if deep_store is None else DeepStore(deep_store)
+    async def run(metastore: Metastore, door: Door) -> None:
+        deleted = None if deep_store is None else DeepStore(deep_store)
         role = ControllerRole(
             metastore,
             ControllerConfig(
-                host=host, bind=bind or host, http_port=http_port, cleaning=cleaning, file_grace_s=trash_grace
+                host=host,
+                bind=bind or host,
+                http_port=http_port,
+                cleaning=cleaning,
+                file_grace_s=trash_grace,
+                certificates=certificates,
             ),
-            files=files,
+            files=deleted,
             open_store=DeepStore,
             places=AllowedPlaces(
                 AllowedStores(own=deep_store, prefixes=tuple(deep_store_prefix or ())),
                 AllowedStreams(folders=AllowedFolders(_folders(stream_folders))),
             ),
         )
+        role.door = door
         role.service.uploads.take = uploaded.accept_upload
         role.service.recovery.read = recovered.read
 
         async def start() -> str:
-            return f"controller serves at {http_url(host, await role.start())}"
+            return f"controller serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="controller", level=log_level, log_format=log_format)
+    run_role(RoleOptions("controller", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
-@takes(settings=of_broker)
+@takes(certificates=of_tls, settings=of_broker, door_settings=of_door)
 def broker(
     *,
+    certificates: Certificates | None,
+    door_settings: DoorSettings,
     settings: BrokerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     host: Host = "127.0.0.1",
     bind: Bind = None,
     http_port: HttpPort = 8099,
@@ -303,8 +323,9 @@ def broker(
     log_format: LogAs = LogFormat.LINE,
 ) -> None:
     """Run a broker: answers queries of every table of the cluster, over Pinot's HTTP API, and over gRPC if asked."""
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
 
-    async def run(metastore: Metastore) -> None:
+    async def run(metastore: Metastore, door: Door) -> None:
         config = BrokerConfig(
             host=host,
             bind=bind,
@@ -313,23 +334,28 @@ def broker(
             drain_s=drain_timeout,
             warm_up_s=warm_up or None,
             settings=settings,
+            certificates=certificates,
         )
-        role = BrokerRole(metastore, config, _channel_to)
+        role = BrokerRole(metastore, config, partial(_channel_to, certificates), door=door)
 
         async def start() -> str:
-            return f"broker serves at {http_url(host, await role.start())}"
+            return f"broker serves at {http_url(host, await role.start(), tls=certificates is not None)}"
 
         await run_until_signal(start, role.stop)
 
-    _run_on(zk, run, role="broker", level=log_level, log_format=log_format)
+    run_role(RoleOptions("broker", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
-@takes(settings=of_server)
+@takes(certificates=of_tls, settings=of_server, door_settings=of_door)
 def server(
     *,
+    certificates: Certificates | None,
+    door_settings: DoorSettings,
     settings: ServerSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
+    tls_peers: TlsPeers = DEFAULT_PEERS,
     data_dir: Annotated[
         Path, typer.Option("--data-dir", envvar="MERLOT_DATA_DIR", help="Folder for segment files; keep it.")
     ],
@@ -378,6 +404,7 @@ def server(
     SIGTERM drains it: brokers stop choosing it, running queries end, then it exits. Files in --data-dir are verified
     and used again at the next start.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = ServerConfig(
         data_dir=data_dir,
         deep_store=deep_store,
@@ -395,14 +422,16 @@ def server(
         drain_timeout_s=drain_timeout,
         warm_up_s=warm_up or None,
         settings=settings,
+        certificates=certificates,
+        peers=_listed(tls_peers),
     )
 
-    async def run(metastore: Metastore) -> None:
-        role = ServerRole(metastore, config)
+    async def run(metastore: Metastore, door: Door) -> None:
+        role = ServerRole(metastore, config, door=door)
 
         async def start() -> str:
             await role.start()
-            health = f"health at {http_url(host, role.http_port)}/health"
+            health = f"health at {http_url(host, role.http_port, tls=certificates is not None)}/health"
             return f"server serves brokers at {host}:{role.query_port}, {health}"
 
         async def stop() -> None:
@@ -411,12 +440,17 @@ def server(
 
         await run_until_signal(start, stop)
 
-    _run_on(zk, run, role="server", level=log_level, log_format=log_format)
+    run_role(RoleOptions("server", zk, files, door_settings, log_level, log_format), run)
 
 
 @app.command()
+@takes(certificates=of_tls, door_settings=of_door)
 def minion(
+    *,
+    certificates: Certificates | None,
+    door_settings: DoorSettings,
     zk: ZooKeeper,
+    zk_tls: ZooKeeperTls = False,
     deep_store: Annotated[
         str | None, _deep_store("Where segment files of tables that name no deep store are kept.")
     ] = None,
@@ -463,6 +497,7 @@ def minion(
 
     SIGTERM drains it: running tasks stop at their next step, and another minion continues them.
     """
+    files = files_for_zookeeper(certificates, is_wanted=zk_tls)
     config = MinionConfig(
         host=host,
         bind_host=bind,
@@ -477,18 +512,20 @@ def minion(
         spark=None if spark_master is None else SparkLauncher(master=spark_master, settings=_pairs(spark_conf or [])),
         leaves_spark=leave_spark,
         only_task=only_task,
+        certificates=certificates,
     )
 
-    async def run(metastore: Metastore) -> None:
-        role = MinionRole(metastore, config)
+    async def run(metastore: Metastore, door: Door) -> None:
+        role = MinionRole(metastore, config, door=door)
 
         async def start() -> str:
             await role.start()
-            return f"minion waits for tasks, health at {http_url(host, role.http_port)}/health"
+            url = http_url(host, role.http_port, tls=certificates is not None)
+            return f"minion waits for tasks, health at {url}/health"
 
         await run_until_signal(start, role.stop, None if only_task is None else role.until_over)
 
-    _run_on(zk, run, role="minion", level=log_level, log_format=log_format)
+    run_role(RoleOptions("minion", zk, files, door_settings, log_level, log_format), run)
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -510,40 +547,10 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return dict(text.partition("=")[::2] for text in texts)
 
 
-def _channel_to(record: InstanceRecord) -> TcpChannel:
-    return TcpChannel(record.host, record.query_port)
-
-
-def _run_on(zk: str, run: Any, *, role: str, level: str, log_format: LogFormat) -> None:
-    """Run a role with a ZooKeeper session of its own."""
-    configure_logging(level, log_format, role=role)
-
-    async def main() -> None:
-        metastore = await _connected(zk)
-        if metastore is None:
-            return
-        try:
-            await run(metastore)
-        finally:
-            await asyncio.to_thread(metastore.close)
-
-    asyncio.run(main())
-
-
-async def _connected(zk: str) -> ZooKeeperMetastore | None:
-    """Return a ZooKeeper session, however long ZooKeeper takes to start; None if a signal came first. If the process
-    exited instead, its restarts, each later than the one before, would only add to the wait."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, stopping.set)
-    try:
-        while not stopping.is_set():
-            try:
-                return await asyncio.to_thread(ZooKeeperMetastore, zk)
-            except UnavailableError as error:
-                _LOG.warning("waiting for ZooKeeper hosts=%s cause=%s", zk, error)
-        return None
-    finally:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
+def _channel_to(certificates: Certificates | None, record: InstanceRecord) -> TcpChannel:
+    if record.tls and certificates is None:
+        raise UnavailableError(
+            f"server speaks TLS, and this broker has no certificate server={record.id}; start the broker with "
+            "--tls-cert, --tls-key and --tls-ca"
+        )
+    return TcpChannel(record.host, record.query_port, certificates=certificates if record.tls else None)

@@ -480,6 +480,8 @@ class InstanceRecord(Record):
     tags: tuple[str, ...] = ()
     started_ms: int = -1
     version: str = ""
+    tls: bool = False
+    """True if all its ports speak TLS."""
 
 
 class HomeRecord(Record):

@@ -58,11 +58,24 @@ class AppliedDocument:
         }
 
 
+Authorize = Callable[[str], None]
+"""Raises AccessDeniedError if the caller may not manage a table."""
+
+
 def apply_manifests(
-    metastore: Metastore, text: str, clock: Clock, places: AllowedPlaces, *, dry_run: bool = False
+    metastore: Metastore,
+    text: str,
+    clock: Clock,
+    places: AllowedPlaces,
+    *,
+    dry_run: bool = False,
+    authorize: Authorize = lambda _: None,
 ) -> list[AppliedDocument]:
-    """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems."""
+    """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems, and whatever
+    `authorize` raises for a table that a document is about."""
     documents = manifest.load(text)
+    for name in _managed(metastore, documents):
+        authorize(name)
     outcomes = _check(metastore, documents, places)
     servers = liveness.live_instances(metastore, Role.SERVER)
     results: dict[int, AppliedDocument] = {}
@@ -76,6 +89,19 @@ def apply_manifests(
             kind=document.kind, name=document.metadata.name, result=outcome, revision=revision, warnings=warnings
         )
     return [results[number] for number in range(len(documents))]
+
+
+def _managed(metastore: Metastore, documents: Sequence[Manifest]) -> list[str]:
+    """Return the names whose managers may apply the documents: tables, those that merge tasks were about before, and
+    upsert configs, which are managed by their own names."""
+    names: list[str] = []
+    for document in documents:
+        if isinstance(document, MergeRollupTask):
+            present = rollups.find_rollup(metastore, document.metadata.name)
+            names += [document.spec.table, *([] if present is None else [present.table])]
+        else:
+            names.append(document.metadata.name)
+    return names
 
 
 def applier(clock: Clock, places: AllowedPlaces) -> Callable[[Metastore, str, bool], list[str]]:

@@ -25,9 +25,13 @@ from merlot.controller.merges.loop import MergeLoop
 from merlot.controller.service import ControllerService
 from merlot.controller.tuning import ControllerTuning
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
 from merlot.http.server import HttpServer
+from merlot.http.tls_door import CERTIFICATES
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Check, Metastore
+from merlot.security.door import Door
+from merlot.security.tls import Certificates
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,6 +48,8 @@ class ControllerConfig:
     server_grace_s: float = 300.0
     file_grace_s: float = TRASH_S
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    certificates: Certificates | None = None
+    """Certificates of its port and calls; None: no TLS."""
     tuning: ControllerTuning = field(default_factory=ControllerTuning)
 
 
@@ -65,6 +71,8 @@ class ControllerRole:
         clock: Clock | None = None,
     ) -> None:
         self._metastore = metastore
+        self.door = Door()
+        """Knows who asks, and what they may; another one may be set before `start`."""
         self._config = config or ControllerConfig()
         self._files = files
         self._open_store = open_store
@@ -100,6 +108,7 @@ class ControllerRole:
             http_port=port,
             started_ms=self._clock.now_ms(),
             version=merlot.__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(register, self._metastore, record)
         config = LoopConfig(
@@ -155,5 +164,8 @@ class ControllerRole:
     async def _serve(self) -> int:
         app = api.make_app(self.service)
         app[HOSTS] = hosts_of(self._config.bind, self._config.host)
-        self._http = HttpServer(app)
+        app[DOOR] = self.door
+        if self._config.certificates is not None:
+            app[CERTIFICATES] = self._config.certificates
+        self._http = HttpServer(app, certificates=self._config.certificates)
         return await self._http.start(self._config.bind, self._config.http_port)

@@ -24,7 +24,7 @@ from merlot.cluster.segments.view import TableView, load
 from merlot.cluster.segments.visibility import visibility
 from merlot.controller.access import ClusterAccess
 from merlot.controller.allowed_places import AllowedPlaces
-from merlot.controller.apply import AppliedDocument, applier, apply_manifests
+from merlot.controller.apply import AppliedDocument, Authorize, applier, apply_manifests
 from merlot.controller.merges.service import MergeService
 from merlot.controller.placement.rebalance_service import Rebalancing
 from merlot.controller.recovery import Recovery
@@ -98,9 +98,12 @@ class ControllerService:
         """Stop watching."""
         self._status.close()
 
-    def apply(self, text: str, *, dry_run: bool = False) -> list[AppliedDocument]:
-        """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems."""
-        return apply_manifests(self._metastore, text, self._clock, self._places, dry_run=dry_run)
+    def apply(
+        self, text: str, *, dry_run: bool = False, authorize: Authorize = lambda _: None
+    ) -> list[AppliedDocument]:
+        """Apply all documents or, if any is wrong, none. Raise ManifestError or ApplyError with all problems, and
+        whatever `authorize` raises for a table that a document is about."""
+        return apply_manifests(self._metastore, text, self._clock, self._places, dry_run=dry_run, authorize=authorize)
 
     def table_names(self) -> list[str]:
         """Return the raw names of all tables, sorted."""
@@ -152,8 +155,12 @@ class ControllerService:
 
     def brokers(self) -> list[Json]:
         """Return the live brokers; each serves every table."""
+        return list(map(cluster_json.broker, self.broker_records()))
+
+    def broker_records(self) -> list[InstanceRecord]:
+        """Return the records of the live brokers, by name."""
         records = liveness.live_instances(self._metastore, Role.BROKER)
-        return [cluster_json.broker(records[name]) for name in sorted(records)]
+        return [records[name] for name in sorted(records)]
 
     @property
     def lineage_source(self) -> tuple[Metastore, WriteContext]:

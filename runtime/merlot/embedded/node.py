@@ -29,12 +29,16 @@ from merlot.controller.role import ControllerConfig, ControllerRole
 from merlot.controller.tuning import ControllerTuning
 from merlot.errors import UnavailableError
 from merlot.http.browsers import HOSTS, hosts_of
+from merlot.http.door import DOOR
 from merlot.http.guard import BODY_LIMITS
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
+from merlot.http.tls_door import CERTIFICATES
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.role import MinionConfig, MinionRole
 from merlot.minion.tuning import MinionTuning
+from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.server.role import ServerConfig, ServerRole
 from merlot.server.settings import ServerSettings
 from merlot.server.tuning import ServerTuning
@@ -86,6 +90,8 @@ class NodeConfig:
     """Seconds for which a replaced version of a segment is still served."""
     warm_up_s: float | None = None
     """Seconds to wait at the start until the query kernels are loaded, as a server's."""
+    certificates: Certificates | None = None
+    """Certificates of its ports; None: no TLS."""
     server: ServerSettings = field(default_factory=ServerSettings)
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     tuning: NodeTuning = field(default_factory=NodeTuning)
@@ -105,8 +111,9 @@ class NodeConfig:
 class EmbeddedNode:
     """Node whose roles start and stop on one event loop."""
 
-    def __init__(self, config: NodeConfig, *, clock: Clock | None = None) -> None:
+    def __init__(self, config: NodeConfig, *, clock: Clock | None = None, door: Door | None = None) -> None:
         self._config = config
+        self._door = door or Door()
         self._clock = clock
         self._exits = contextlib.AsyncExitStack()
         self._server: ServerRole | None = None
@@ -122,7 +129,7 @@ class EmbeddedNode:
     def url(self) -> str:
         """Address at which clients reach it."""
         host = "localhost" if self._config.host in {"0.0.0.0", "::", "127.0.0.1"} else self._config.host
-        return http_url(host, self.port)
+        return http_url(host, self.port, tls=self._config.certificates is not None)
 
     async def start(self) -> int:
         """Run every role; return the port. UnavailableError if the port is taken or another node has the folder."""
@@ -183,7 +190,10 @@ class EmbeddedNode:
     async def _start_controller(self, metastore: SqliteMetastore) -> ControllerRole:
         files = DeepStore(self._config.deep_store_uri)
         config = ControllerConfig(
-            host=self._config.reached_as, http_port=self.port, tuning=self._config.tuning.controller
+            host=self._config.reached_as,
+            http_port=self.port,
+            certificates=self._config.certificates,
+            tuning=self._config.tuning.controller,
         )
         stores = AllowedStores(own=self._config.deep_store_uri, prefixes=self._config.deep_store_prefixes)
         role = ControllerRole(
@@ -207,10 +217,11 @@ class EmbeddedNode:
             http_port=self.port,
             grpc_port=self._config.grpc_port,
             is_mounted=True,
+            certificates=self._config.certificates,
             settings=self._config.broker,
             tuning=self._config.tuning.broker,
         )
-        role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock)
+        role = BrokerRole(metastore, config, lambda _: LocalChannel(server.handle), self._clock, self._door)
         self._exits.push_async_callback(role.stop)
         await role.start()
         return role
@@ -235,9 +246,12 @@ class EmbeddedNode:
         app = web.Application()
         app[BODY_LIMITS] = {**endpoint.QUERY_LIMITS, **api.LIMITS}
         app[HOSTS] = hosts_of(self._config.host, self._config.reached_as)
+        app[DOOR] = self._door
+        if self._config.certificates is not None:
+            app[CERTIFICATES] = self._config.certificates
         app.add_routes(with_description(_merged([*self._own_routes(), *routes]), "Merlot"))
         assert self._broker is not None
-        door = Listener(self._broker, app, self._clock or SystemClock())
+        door = Listener(self._broker, app, self._clock or SystemClock(), self._config.certificates)
         self._exits.push_async_callback(door.close)
         await door.open_on(listener)
         _LOG.info("node serves url=%s data=%s", self.url, self._config.data_dir)

@@ -26,6 +26,8 @@ MAX_HELD_BYTES: Final = 512 << 20
 """Bytes held for all connections together: requests without an answer yet, and answers that are not read yet."""
 HELD_SHARE: Final = 8
 """Divisor of the process's memory; the quotient is the limit of held bytes if it is less."""
+PLAIN_BYTES: Final = 8 << 10
+"""Memory of a connection without TLS, at most."""
 SHARE_MADE_FREE: Final = 20
 """Divisor of the number of connections; the quotient, plus one, is how many are closed at a time if there is no place,
 as looking for them takes a millisecond."""
@@ -88,8 +90,12 @@ class ConnectionLimiter:
         arrival_s: float = ARRIVAL_S,
         max_held_bytes: int = MAX_HELD_BYTES,
         max_stalled_sweeps: int = MAX_STALLED_SWEEPS,
+        connection_bytes: int = PLAIN_BYTES,
     ) -> None:
-        self._max_connections = max_connections or min(MAX_CONNECTIONS, _files() // 2)
+        """connection_bytes: memory of a connection that is idle; all together get a share of the process's."""
+        self._max_connections = max_connections or min(
+            MAX_CONNECTIONS, _files() // 2, memory.total_bytes() // HELD_SHARE // connection_bytes
+        )
         self._arrival_s = arrival_s
         self.max_held_bytes = min(max_held_bytes, memory.total_bytes() // HELD_SHARE)
         """Bytes that all connections together may hold."""

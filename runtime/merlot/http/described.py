@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
 
+from merlot.http.door import RouteRight
+
 Schema = dict[str, Any]
 Described = Schema | type[BaseModel]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,9 +89,11 @@ class Description:
     media_type: str = JSON
     failed: Schema | None = None
     """Schema of errors other than those that every route has."""
+    right: RouteRight | None = None
+    """Right that a request needs. None: every request is refused once there is an access document."""
 
 
-def describe(
+def describe(  # noqa: PLR0913 - each is a part of the OpenAPI document
     *parameters: HttpParameter,
     answer: Described | None,
     body: Described | None = None,
@@ -97,10 +101,11 @@ def describe(
     is_body_required: bool = True,
     media_type: str = JSON,
     failed: Schema | None = None,
+    right: RouteRight | None = None,
 ) -> Callable[[F], F]:
     """Attach a description to a handler. `body` is the schema of a JSON body; `bodies` has schemas by media type."""
     by_type = bodies if body is None else {JSON: body}
-    description = Description(parameters, by_type, is_body_required, answer, media_type, failed)
+    description = Description(parameters, by_type, is_body_required, answer, media_type, failed, right)
 
     def described(handler: F) -> F:
         setattr(handler, _ATTRIBUTE, description)

@@ -17,8 +17,12 @@ import orjson
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from merlot.errors import AccessDeniedError
+from merlot.http.audited import Audited
 from merlot.http.browsers import HOSTS, Hosts, refusal
 from merlot.http.connection_limits import ARRIVAL_S, BUSY, ConnectionLimiter, client_of
+from merlot.http.described import description_of
+from merlot.http.door import admitted, refused_answer
 from merlot.http.turns import FairSlots
 
 MAX_LARGE_BODIES: Final = 2
@@ -83,12 +87,41 @@ class Guard:
                 return _refusal(400, "a header is not UTF-8")
             if (reason := refusal(request.method, request.headers, self._hosts)) is not None:
                 return _refusal(403, reason)
-            if not request.body_exists:
-                return await handler(request)
-            return await self._with_body(request, handler, connection)
+            return await self._admitted(request, handler, connection)
         finally:
             if connection is not None:
                 connection.finish()
+
+    async def _admitted(
+        self, request: web.Request, handler: Handler, connection: _Guarded | None
+    ) -> web.StreamResponse:
+        """Answer a request of a caller who may ask it; tell the audit log about it."""
+        description = description_of(request.match_info.handler)
+        right = None if description is None else description.right
+        audited = Audited.begin(request)
+        refused = None if handler is _no_path else await admitted(request, right)
+        response: web.StreamResponse | None = refused
+        try:
+            if response is None:
+                response = await self._answered(request, handler, connection)
+            elif request.body_exists:
+                response.force_close()  # the rest of the body would be parsed as requests
+            return response
+        except AccessDeniedError as error:
+            response = refused_answer(error)
+            return response
+        except web.HTTPException as error:
+            response = error
+            raise
+        finally:
+            audited.end(request, right, response)
+
+    async def _answered(
+        self, request: web.Request, handler: Handler, connection: _Guarded | None
+    ) -> web.StreamResponse:
+        if request.body_exists:
+            return await self._with_body(request, handler, connection)
+        return await handler(request)
 
     async def _with_body(
         self, request: web.Request, handler: Handler, connection: _Guarded | None

@@ -8,6 +8,8 @@ from typing import Final
 from aiohttp import web
 
 from merlot.http.described import TEXT, array, describe, one_of, query, record
+from merlot.http.door import of_cluster
+from merlot.security.access import Right
 
 OURS: Final = "merlot"
 ROOT: Final = "root"
@@ -36,13 +38,13 @@ def logger_routes() -> list[web.RouteDef]:
     ]
 
 
-@describe(answer=array(TEXT))
+@describe(answer=array(TEXT), right=of_cluster(Right.ADMIN))
 async def logger_names(_: web.Request) -> web.Response:
     """Names of Merlot's loggers: one per module, and their parents."""
     return web.json_response([ROOT, *_names()])
 
 
-@describe(answer=_LEVEL)
+@describe(answer=_LEVEL, right=of_cluster(Right.ADMIN))
 async def logger_level(request: web.Request) -> web.Response:
     """Name and level of a logger, its parents' if it has none."""
     name = request.match_info["logger"]
@@ -51,7 +53,11 @@ async def logger_level(request: web.Request) -> web.Response:
     return _level_of(name)
 
 
-@describe(query("level", "The level from now on.", one_of(*LEVELS), is_required=True), answer=_LEVEL)
+@describe(
+    query("level", "The level from now on.", one_of(*LEVELS), is_required=True),
+    answer=_LEVEL,
+    right=of_cluster(Right.ADMIN),
+)
 async def set_logger_level(request: web.Request) -> web.Response:
     """`?level=DEBUG`: from now on, until the process ends. Only Merlot's own: libraries write credentials at DEBUG."""
     name, level = request.match_info["logger"], request.query.get("level", "").upper()

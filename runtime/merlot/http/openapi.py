@@ -24,6 +24,7 @@ from merlot.http.described import (
     description_of,
     record,
 )
+from merlot.http.door import PUBLIC
 
 PATH: Final = "/openapi.json"
 _IN_PATH: Final = re.compile(r"\{(?P<name>[a-z]+)\}")
@@ -37,7 +38,7 @@ def with_description(routes: list[web.RouteDef], title: str) -> list[web.RouteDe
     """Return the routes, and a route that describes them all."""
     body = b""
 
-    @describe(answer=OBJECT)
+    @describe(answer=OBJECT, right=PUBLIC)
     async def describe_all(_: web.Request) -> web.Response:
         """This description."""
         return web.Response(body=body, content_type="application/json")

@@ -12,7 +12,9 @@ from aiohttp import web
 import merlot
 from merlot import cores, memory
 from merlot.http.described import ANY, OBJECT, PLAIN, TEXT, describe, record
+from merlot.http.door import READING, of_any, of_cluster
 from merlot.http.loggers import logger_routes
+from merlot.security.access import Right
 
 _STARTED_S: Final = time.time()
 _STARTED_MONOTONIC_S: Final = time.monotonic()
@@ -28,19 +30,22 @@ def process_routes() -> list[web.RouteDef]:
     ]
 
 
-@describe(answer=TEXT, media_type=PLAIN)
+@describe(answer=TEXT, media_type=PLAIN, right=of_any(*READING))
 async def uptime(_: web.Request) -> web.Response:
     """Seconds since the process began."""
     return web.Response(text=str(int(time.monotonic() - _STARTED_MONOTONIC_S)))
 
 
-@describe(answer=TEXT, media_type=PLAIN)
+@describe(answer=TEXT, media_type=PLAIN, right=of_any(*READING))
 async def start_time(_: web.Request) -> web.Response:
     """When the process began, in UTC."""
     return web.Response(text=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_STARTED_S)))
 
 
-@describe(answer=record({"systemConfig": OBJECT, "jvmConfig": ANY, "runtimeConfig": OBJECT, "pinotConfig": OBJECT}))
+@describe(
+    answer=record({"systemConfig": OBJECT, "jvmConfig": ANY, "runtimeConfig": OBJECT, "pinotConfig": OBJECT}),
+    right=of_cluster(Right.ADMIN),
+)
 async def app_configs(_: web.Request) -> web.Response:
     """Machine, processors and memory, in bytes, that the process may use. Settings are not told: they name stores."""
     return web.json_response(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from merlot.errors import InvalidInputError
 from merlot.metastore.protocol import Metastore
+from merlot.security.tls import TlsFiles
 
 
-def connect(url: str) -> Metastore:
-    """Open a session. Raise InvalidInputError for a malformed URL, UnavailableError if the store does not answer in
+def connect(url: str, *, tls: TlsFiles | None = None) -> Metastore:
+    """Open a session; `tls` is for a ZooKeeper that speaks it.
+
+    Raise InvalidInputError for a malformed URL, UnavailableError if the store does not answer in
     time."""
     scheme, separator, rest = url.partition("://")
     if separator and rest and scheme == "zk":
         from merlot.metastore.zookeeper import ZooKeeperMetastore
 
-        return ZooKeeperMetastore(rest)
+        return ZooKeeperMetastore(rest, tls=tls)
     if separator and rest and scheme == "sqlite":
         from merlot.metastore.sqlite import SqliteMetastore
 

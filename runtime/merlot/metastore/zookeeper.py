@@ -50,6 +50,7 @@ from merlot.metastore.protocol import (
     run_callback,
     undamaged,
 )
+from merlot.security.tls import TlsFiles
 
 _LOG = logging.getLogger(__name__)
 
@@ -75,14 +76,24 @@ disconnected for as long again."""
 class ZooKeeperMetastore:
     """One session. `hosts` is `host:port,host:port/chroot`; the chroot is created with all its levels."""
 
-    def __init__(self, hosts: str, *, session_timeout_s: float = 10.0, operation_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        hosts: str,
+        *,
+        session_timeout_s: float = 10.0,
+        operation_timeout_s: float = 10.0,
+        tls: TlsFiles | None = None,
+    ) -> None:
+        """With `tls` ZooKeeper has to be called by a name of its certificate, and may ask for that of this process.
+        Kazoo reads the files at each connect."""
         self.hosts = hosts
+        self._tls = _tls_options(tls)
         self._timeout_s = operation_timeout_s
         self._is_connected = threading.Event()
         self._is_closed = False
         retry = {"max_tries": -1, "delay": 0.1, "max_delay": RECONNECT_S}
         self._client = KazooClient(
-            hosts=hosts, timeout=session_timeout_s, connection_retry=retry, logger=_LOG.getChild("kazoo")
+            hosts=hosts, timeout=session_timeout_s, connection_retry=retry, logger=_LOG.getChild("kazoo"), **self._tls
         )
         self._dispatcher = _Dispatcher(self, give_up_s=session_timeout_s * GIVE_UP_SESSIONS)
         self._client.add_listener(self._on_state)
@@ -227,7 +238,9 @@ class ZooKeeperMetastore:
         chroot = "/" + self.hosts.partition("/")[2].strip("/")
         if chroot == "/" or deadline.wait(self._client.exists_async("/")) is not None:
             return
-        above = KazooClient(hosts=self.hosts.partition("/")[0], timeout=self._timeout_s, logger=_LOG.getChild("kazoo"))
+        above = KazooClient(
+            hosts=self.hosts.partition("/")[0], timeout=self._timeout_s, logger=_LOG.getChild("kazoo"), **self._tls
+        )
         try:
             above.start(timeout=max(0.001, deadline.left_s()))
             deadline.wait(above.ensure_path_async(chroot))
@@ -253,6 +266,20 @@ class ZooKeeperMetastore:
         else:
             self._is_connected.clear()
         self._dispatcher.post(_STATES[state])
+
+
+def _tls_options(tls: TlsFiles | None) -> dict[str, Any]:
+    if tls is None:
+        return {}
+    # Kazoo trusts the system's CAs besides the given one, so the name has to match as well.
+    return {
+        "use_ssl": True,
+        "verify_certs": True,
+        "check_hostname": True,
+        "ca": str(tls.ca),
+        "certfile": str(tls.cert),
+        "keyfile": str(tls.key),
+    }
 
 
 @dataclass(frozen=True, slots=True)

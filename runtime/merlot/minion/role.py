@@ -22,6 +22,8 @@ from merlot.cluster.tasks import queue
 from merlot.cluster.tasks.compactions import UPSERT_COMPACTION
 from merlot.cluster.tasks.queue import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
+from merlot.http.described import OBJECT, describe
+from merlot.http.door import DOOR, READING, of_cluster
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.process import process_routes
 from merlot.http.server import HttpServer
@@ -34,6 +36,8 @@ from merlot.minion.merge_rollup import MergeRollup, MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
+from merlot.security.door import Door
+from merlot.security.tls import Certificates
 from merlot.store.allowed import AllowedStores
 from merlot.store.deepstore import DeepStore
 
@@ -76,14 +80,19 @@ class MinionConfig:
     """Additional kinds of tasks."""
     reached: CrashPoint | None = None
     """Called with the steps of tasks; for tests."""
+    certificates: Certificates | None = None
+    """Certificates of its port; None: no TLS."""
     tuning: MinionTuning = field(default_factory=MinionTuning)
 
 
 class MinionRole:
     """A minion on the running event loop."""
 
-    def __init__(self, metastore: Metastore, config: MinionConfig, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, metastore: Metastore, config: MinionConfig, *, clock: Clock | None = None, door: Door | None = None
+    ) -> None:
         self._metastore = metastore
+        self._door = door or Door()
         self._config = config
         self._clock = clock or SystemClock()
         self._registration: Registration | None = None
@@ -119,6 +128,7 @@ class MinionRole:
             http_port=self.http_port,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
         self._registration = await asyncio.to_thread(register, self._metastore, record)
         self._worker = Worker(
@@ -205,15 +215,21 @@ class MinionRole:
         except OSError as error:
             raise UnavailableError(f"cannot make the data folder path={folder} reason={error.strerror}") from error
 
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes."""
+        health = health_routes(readiness_of(self.not_ready))
+        return [*health, *process_routes(), web.get("/tasks", self._tasks)]
+
     async def _start_http(self) -> None:
         if self._config.http_port is None:
             return
         app = web.Application()
-        health = health_routes(readiness_of(self.not_ready))
-        app.add_routes([*health, *process_routes(), web.get("/tasks", self._tasks)])
-        self._http = HttpServer(app)
+        app[DOOR] = self._door
+        app.add_routes(self.routes())
+        self._http = HttpServer(app, certificates=self._config.certificates)
         self.http_port = await self._http.start(self._config.bind_host or self._config.host, self._config.http_port)
 
+    @describe(answer=OBJECT, right=of_cluster(*READING))
     async def _tasks(self, _: web.Request) -> web.Response:
         """Answer with the tasks that run now."""
         running = [] if self._worker is None else self._worker.running

@@ -133,6 +133,7 @@ def instance(record: InstanceRecord) -> Json:
         "tags": [record.tenant, *record.tags],
         "role": str(record.role),
         "startedMs": record.started_ms,
+        "tls": record.tls,
         "version": record.version,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from merlot.spec.schema import FieldRole, FieldSpec, TableSchema
@@ -23,6 +24,20 @@ def to_pinot(name: str, table_schema: TableSchema) -> Json:
     if table_schema.primary_key:
         answer["primaryKeyColumns"] = list(table_schema.primary_key)
     return answer
+
+
+def without_columns(schema: Mapping[str, Any], hidden: Collection[str]) -> Mapping[str, Any]:
+    """Return a schema in Pinot's form without some columns, whose names are in lower case."""
+    if not hidden:
+        return schema
+    return {name: _shown(part, hidden) if isinstance(part, list) else part for name, part in schema.items()}
+
+
+def _shown(part: list[Any], hidden: Collection[str]) -> list[Any]:
+    """Return the fields, or names, of columns that are not hidden."""
+    return [
+        column for column in part if str(column["name"] if isinstance(column, dict) else column).lower() not in hidden
+    ]
 
 
 def _field(field: FieldSpec) -> Json:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
+from merlot.http.described import OBJECT, describe
+from merlot.http.door import READING, of_cluster
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.process import process_routes
 from merlot.server.table_data_manager import TableDataManager
@@ -25,6 +27,7 @@ def make_app(sources: HealthSources) -> web.Application:
     """Make the app with health, metrics, process information, and `/tables`: what is loaded of each table, and what
     failed."""
 
+    @describe(answer=OBJECT, right=of_cluster(*READING))
     async def tables(_: web.Request) -> web.Response:
         return web.json_response({manager.table: _describe(manager) for manager in sources.managers()})
 

@@ -27,9 +27,13 @@ from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.manifests.tables import table_names
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.errors import MerlotError, NotFoundError
+from merlot.http.door import DOOR
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Metastore, SessionState, Watch
+from merlot.security.door import Door
+from merlot.security.peer_names import BROKERS
+from merlot.security.tls import Certificates
 from merlot.server.caches import set_bounds
 from merlot.server.files import LocalSegmentFiles
 from merlot.server.health import HealthSources, make_app
@@ -52,6 +56,7 @@ from merlot.streams.allowed import EVERY_HOST, AllowedStreams
 from merlot.streams.folders import AllowedFolders
 from merlot.wakeups import WakeUp, run_on
 from merlot.wire.endpoint import TcpEndpoint
+from merlot.wire.handshakes import PeerTls
 from merlot.wire.messages import ServerRequest, ServerResponse
 
 _LOG = logging.getLogger(__name__)
@@ -110,6 +115,10 @@ class ServerConfig:
     """Longest wait, in seconds, of a stop until what this server consumes is committed, or consumed elsewhere."""
     secrets_dir: Path | None = None
     """Folder with a subfolder per Secret, whose files are properties of stream clients."""
+    certificates: Certificates | None = None
+    """Certificates of its ports; None: no TLS."""
+    peers: tuple[str, ...] = BROKERS
+    """With certificates: patterns of the names of brokers, which alone may send queries."""
     tuning: ServerTuning = field(default_factory=ServerTuning)
 
 
@@ -123,8 +132,10 @@ class ServerRole:
         *,
         open_deep_store: OpenDeepStore = DeepStore,
         clock: Clock | None = None,
+        door: Door | None = None,
     ) -> None:
         self._metastore = metastore
+        self._door = door or Door()
         self._config = config
         self._clock = clock or SystemClock()
         self._open_deep_store = open_deep_store
@@ -206,7 +217,10 @@ class ServerRole:
         await self._start_http(bind_host)
         if self._config.query_port is not None:
             self._endpoint = TcpEndpoint(
-                self._handler, lambda: self.instance, answer_now=self._handler.answer_now, clock=self._clock
+                self._handler,
+                lambda: self.instance,
+                answer_now=self._handler.answer_now,
+                clock=self._clock,
             )
             self.query_port = self._endpoint.bind(bind_host, self._config.query_port)
         self._deps = self._make_deps()
@@ -219,7 +233,7 @@ class ServerRole:
         if warming is not None:
             await asyncio.to_thread(warming.join, self._config.warm_up_s)
         if self._endpoint is not None:
-            await self._endpoint.start()
+            await self._endpoint.start(self._peer_tls())
         self._registration = await self._in_io(lambda: register(self._metastore, self._record()))
         self._background.append(self._loop.create_task(self._clear_mark()))
         self._background.append(self._loop.create_task(self._watch_tables()))
@@ -287,8 +301,14 @@ class ServerRole:
     async def _start_http(self, bind_host: str) -> None:
         if self._config.http_port is None:
             return
-        self._http = HttpServer(make_app(HealthSources(self.not_ready, lambda: self.managers)))
+        app = make_app(HealthSources(self.not_ready, lambda: self.managers))
+        app[DOOR] = self._door
+        self._http = HttpServer(app, certificates=self._config.certificates)
         self.http_port = await self._http.start(bind_host, self._config.http_port)
+
+    def _peer_tls(self) -> PeerTls | None:
+        certificates = self._config.certificates
+        return None if certificates is None else PeerTls(certificates, self._config.peers)
 
     def _start_warming(self) -> threading.Thread | None:
         if self._config.warm_up_s is None:
@@ -337,6 +357,7 @@ class ServerRole:
             tenant=self._config.tenant,
             started_ms=self._clock.now_ms(),
             version=__version__,
+            tls=self._config.certificates is not None,
         )
 
     def _store_of(self, spec: TableSpec) -> DeepStore:

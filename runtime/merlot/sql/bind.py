@@ -12,18 +12,19 @@ from dataclasses import replace
 from merlot.aggregates import registry as aggregates
 from merlot.aggregates.projections import together
 from merlot.functions import registry
-from merlot.functions.instants import Moment
 from merlot.ids import raw_name
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.spec.schema import TableSchema
 from merlot.sql import limits, query_options
 from merlot.sql.boolean_logic import without_null_verdict
 from merlot.sql.budget import Budget
-from merlot.sql.expressions import Binder, Fold, has_aggregate
+from merlot.sql.expressions import Binder, has_aggregate
 from merlot.sql.labels import LabelNames, label, literal_label
 from merlot.sql.parse import ParsedQuery
 from merlot.sql.scope import Scope
 from merlot.sql.syntax import Alias, Node, Number, Ordered, Select, Star, Table, bare
 from merlot.sql.syntax import Column as ColumnNode
+from merlot.sql.views import BindContext, visible_columns
 from merlot.tree.errors import SqlParseError, SqlValidationError, UnsupportedSqlError
 from merlot.tree.nodes import TRUE, Aggregate, BoundQuery, Call, Column, Expr, Literal, OrderKey, Output
 
@@ -35,21 +36,24 @@ def bind(
     schema: TableSchema | None,
     options: Mapping[str, str] | None = None,
     *,
-    fold: Fold,
-    moment: Moment | None = None,
-    budget: Budget | None = None,
+    context: BindContext,
+    view: AccessView = WHOLE_TABLE,
 ) -> BoundQuery:
     """Return the query with every name resolved and every expression typed.
 
-    `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `fold` computes
-    calls of constants, and `moment` is the time of the query. Raise QueryOptionError, the errors of `tree.errors` and
-    those of `budget`."""
+    `options` come with the request; those in the text win. `schema` is None for a SELECT without FROM. `view` decides
+    which columns exist, and what stands for them; its row filter is joined to the query's when that is planned. Raise
+    QueryOptionError, UnusableViewError, the errors of `tree.errors` and those of the budget."""
     merged = merge_options(options or {}, parsed.options)
     query_options.check(merged)
     query = BoundQuery(parsed.table or "", (), options=merged, explain=parsed.explain)
     select = parsed.select
     scope = Scope(parsed.table, schema, _qualifiers(select))
-    binder = Binder(scope, fold, moment, query.null_handling, budget=budget or Budget())
+    if schema is not None and not view.is_whole:
+        seen = visible_columns(view, query.table, schema, context, nulls=query.null_handling)
+        scope = replace(scope, schema=seen.schema, masks=seen.masks, has_virtual_columns=False)
+    budget = context.budget or Budget()
+    binder = Binder(scope, context.fold, context.moment, query.null_handling, budget=budget)
     outputs, aliases = _bind_outputs(select.items, binder, scope)
     scope = replace(scope, aliases=aliases)
     clause_binder = replace(binder, scope=scope, aliases_first=True)
@@ -87,7 +91,7 @@ def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[
     aliases: dict[str, Expr] = {}
     for node in nodes:
         if isinstance(node, Star):
-            outputs.extend(Output(column.name, column) for column in scope.all_columns(node.qualifier))
+            outputs.extend(Output(name, expr) for name, expr in scope.all_columns(node.qualifier))
             if len(outputs) > limits.MAX_ITEMS and len(nodes) > 1:
                 raise SqlValidationError(f"too many columns in SELECT got={len(outputs)} limit={limits.MAX_ITEMS}")
             continue
@@ -98,7 +102,7 @@ def _bind_outputs(nodes: Sequence[Node], binder: Binder, scope: Scope) -> tuple[
             continue
         expr = binder.bind(node)
         outputs.append(Output(_label(node, binder, scope), expr))
-    if all(isinstance(output.expr, Literal) for output in outputs):
+    if not scope.masks and all(isinstance(output.expr, Literal) for output in outputs):
         outputs = list(map(_relabeled, nodes, outputs))
     return _with_combined_rows(outputs), aliases
 
@@ -127,8 +131,7 @@ def _gives_rows(expr: Expr) -> bool:
 
 def _label(node: Node, binder: Binder, scope: Scope) -> str:
     def column_name(column: ColumnNode) -> str:
-        expr = scope.named(column.name, column.qualifier)
-        return expr.name if isinstance(expr, Column) else column.name
+        return scope.spelling(column.name, column.qualifier)
 
     def constant(part: Node) -> Literal | None:
         expr = binder.bind(part)

@@ -79,15 +79,18 @@ class Scope:
     schema: TableSchema | None
     qualifiers: frozenset[str] = field(default=frozenset())
     aliases: Mapping[str, Expr] = field(default_factory=dict)
+    masks: Mapping[str, Expr] = field(default_factory=dict)
+    """Expressions that stand for columns, by the schema's name of the column."""
+    has_virtual_columns: bool = True
 
-    def all_columns(self, qualifier: str = "") -> tuple[Column, ...]:
-        """Return the columns that `*` stands for, in the schema's order. Raise UnknownColumnError for another table's
-        `u.*`."""
+    def all_columns(self, qualifier: str = "") -> tuple[tuple[str, Expr], ...]:
+        """Return the columns that `*` stands for with their names, in the schema's order. Raise UnknownColumnError for
+        another table's `u.*`."""
         if self.schema is None:
             raise UnknownColumnError("SELECT * needs a FROM")
         if qualifier and qualifier.lower() not in self.qualifiers:
             raise UnknownColumnError(f"unknown relation name={qualifier}")
-        return tuple(self._typed(name) for name in self.schema.names)
+        return tuple((name, self._seen(name)) for name in self.schema.names)
 
     def column(self, name: str, qualifier: str = "") -> Expr:
         """Return the column of a name. Raise UnknownColumnError, which suggests the nearest name."""
@@ -105,6 +108,16 @@ class Scope:
                 return column
         return None
 
+    def spelling(self, name: str, qualifier: str = "") -> str:
+        """Return the schema's name of a column, for the label of an answer; names of no column stay as they are."""
+        for relation, column_name in parts_of_name(name, qualifier):
+            if not relation or relation.lower() in self.qualifiers:
+                virtual = VIRTUAL_COLUMNS.get(column_name) if self.has_virtual_columns else None
+                spelled = self._spelled(column_name) if virtual is None else virtual.name
+                if spelled is not None:
+                    return spelled
+        return name
+
     def find(self, name: str) -> Expr | None:
         """Return the column of a name; None if there is none. A derived column, `$ts$DAY`, is the call that computes
         it. Raise UnsupportedSqlError for `$partitionId`."""
@@ -113,29 +126,33 @@ class Scope:
                 raise UnsupportedSqlError(
                     f"virtual column {name}: partitions are in /segments/{{table}}/{{segment}}/metadata"
                 )
-            return None if self.schema is None else VIRTUAL_COLUMNS.get(name) or self._derived(name)
-        return self._find(name)
+            if self.schema is None:
+                return None
+            virtual = VIRTUAL_COLUMNS.get(name) if self.has_virtual_columns else None
+            return virtual or self._derived(name)
+        spelled = self._spelled(name)
+        return None if spelled is None else self._seen(spelled)
 
-    def _find(self, name: str) -> Column | None:
+    def _spelled(self, name: str) -> str | None:
         if self.schema is None:
             return None
         if self.schema.field(name) is not None:
-            return self._typed(name)
+            return name
         lowered = name.lower()
         same = [candidate for candidate in self.schema.names if candidate.lower() == lowered]
-        return self._typed(same[0]) if len(same) == 1 else None
+        return same[0] if len(same) == 1 else None
 
     def _derived(self, name: str) -> Expr | None:
         """Return the call that computes a derived column. It has the type of its column's times: TIMESTAMP, or the
         numbers of a unit."""
         derived = derived_of(name)
-        column = None if derived is None else self._find(derived.column)
-        if derived is None or column is None or column.type.is_array:
+        spelled = None if derived is None else self._spelled(derived.column)
+        if derived is None or spelled is None:
             return None
         assert self.schema is not None
-        field = self.schema.field(column.name)
+        column, field = self._seen(spelled), self.schema.field(spelled)
         unit = None if field is None else unit_of(field.type, field.format)
-        if unit is None:
+        if unit is None or column.type.is_array or column.type != self._typed(spelled).type:
             return None
         words = [Literal(word, STRING) for word in (str(derived.granularity), unit, "UTC", unit)]
         call = Call("datetrunc", (words[0], column, *words[1:]), LONG)
@@ -144,6 +161,9 @@ class Scope:
     def alias(self, name: str) -> Expr | None:
         """Return the SELECT item of an alias; None if there is none."""
         return self.aliases.get(name)
+
+    def _seen(self, name: str) -> Expr:
+        return self.masks.get(name) or self._typed(name)
 
     def _typed(self, name: str) -> Column:
         assert self.schema is not None

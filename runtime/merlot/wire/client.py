@@ -9,6 +9,8 @@ from typing import Any, Final, Protocol
 
 from merlot.errors import UnavailableError
 from merlot.kernels import compile_time
+from merlot.security.tls import Certificates
+from merlot.security.tls_transport import TlsConnection
 from merlot.wire.codec import decode_response, encode_request
 from merlot.wire.connection import TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
@@ -17,6 +19,8 @@ from merlot.wire.messages import ServerRequest, ServerResponse
 CONNECT_S: Final = 2.0
 """Timeout of a TCP connection: the address of a machine or a pod that is gone may never answer, and other replicas do.
 The first packet is sent again after a second."""
+HANDSHAKE_S: Final = 5.0
+"""Timeout of the TLS handshake that follows. It takes a millisecond; a busy server may take seconds to come to it."""
 MAX_ANSWER_BYTES: Final = 4 * MAX_MESSAGE_BYTES
 """Bytes of one server's answers that may be unfinished at a time."""
 
@@ -47,8 +51,18 @@ class ServerChannel(Protocol):
 class TcpChannel:
     """A channel to a server in another process. The first call connects, and a call after a loss connects again."""
 
-    def __init__(self, host: str, port: int, *, tick_s: float = TICK_S, connect_s: float = CONNECT_S) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        certificates: Certificates | None = None,
+        tick_s: float = TICK_S,
+        connect_s: float = CONNECT_S,
+    ) -> None:
+        """certificates: those of this process, if the server speaks TLS."""
         self._host = host
+        self._certificates = certificates
         self._connect_s = connect_s
         self._port = port
         self._tick_s = tick_s
@@ -109,8 +123,9 @@ class TcpChannel:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_s):
-                _, connection = await loop.create_connection(
-                    lambda: _ClientConnection(tick_s=self._tick_s), self._host, self._port
+                connection = _ClientConnection(tick_s=self._tick_s)
+                transport, _ = await loop.create_connection(
+                    lambda: self._behind_tls(connection), self._host, self._port
                 )
         except OSError as error:  # TimeoutError is one
             raise UnavailableError(f"cannot connect target={self._host}:{self._port} reason={error}") from error
@@ -118,9 +133,22 @@ class TcpChannel:
             await connection.ready
         except BaseException:
             connection.abort("gave up connecting")
+            transport.abort()
             raise
         self._connection = connection
         return connection
+
+    def _behind_tls(self, connection: _ClientConnection) -> asyncio.Protocol:
+        """Return the protocol of the TCP connection: one that speaks TLS first if the server does."""
+        if self._certificates is None:
+            return connection
+        return TlsConnection(
+            self._certificates.client_context(),
+            lambda: connection,
+            server_name=self._host,
+            handshake_s=HANDSHAKE_S,
+            on_failure=connection.connection_lost,
+        )
 
 
 class _ClientConnection(Connection):

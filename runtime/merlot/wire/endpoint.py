@@ -19,6 +19,7 @@ from merlot.wire.client import Handler
 from merlot.wire.codec import decode_request, encode_response
 from merlot.wire.connection import MAX_BUFFER_BYTES, TICK_S, Connection
 from merlot.wire.frames import MAX_MESSAGE_BYTES, OLDEST_VERSION, FrameKind, Hello, MessageReader, UnfinishedBytes
+from merlot.wire.handshakes import Handshakes, PeerHandshake, PeerTls
 from merlot.wire.messages import ServerRequest, ServerResponse
 from merlot.wire.pace import REFUSED_BYTES, Lane, Pace
 
@@ -50,6 +51,8 @@ class EndpointLimits:
     """Calls under way on one connection; a broker's own queries are far fewer."""
     call_bytes: int = 512 << 20
     """Bytes of all requests under way."""
+    handshakes: int = 64
+    """TLS handshakes under way; a quarter of them may be those of one host."""
     answer_bytes: int = MAX_MESSAGE_BYTES
     """Bytes of one answer."""
     buffer_bytes: int = MAX_BUFFER_BYTES
@@ -78,6 +81,8 @@ class TcpEndpoint:
         self.unfinished = UnfinishedBytes(limit=MAX_UNFINISHED_BYTES, make_room=self._end_heaviest)
         self.running_bytes = 0
         self.pace = Pace(clock or SystemClock())
+        self.tls: PeerTls | None = None
+        self.handshakes = Handshakes(self.limits.handshakes)
         self._tick_s = tick_s
         self._socket: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
@@ -103,9 +108,11 @@ class TcpEndpoint:
         bound: int = listener.getsockname()[1]
         return bound
 
-    async def start(self) -> None:
-        """Accept calls from now on. Raise UnavailableError if another process listens on the port since `bind`."""
+    async def start(self, tls: PeerTls | None = None) -> None:
+        """Accept calls from now on, over TLS alone if `tls` is given. Raise UnavailableError if another process listens
+        on the port since `bind`."""
         assert self._socket is not None, "bind comes first"
+        self.tls = tls
         try:
             self._socket.listen(BACKLOG)
         except OSError as error:
@@ -150,8 +157,17 @@ class TcpEndpoint:
                 _LOG.warning("connection not taken cause=%s", error.strerror)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
-            await loop.connect_accepted_socket(lambda: _ServerConnection(self, tick_s=self._tick_s), peer)
+            await loop.connect_accepted_socket(self._protocol, peer)
             await asyncio.sleep(ACCEPT_S)
+
+    def _protocol(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection."""
+        if self.tls is None:
+            return self._connection()
+        return PeerHandshake(self.tls.certificates.mutual_context(), self._connection, self.handshakes)
+
+    def _connection(self) -> _ServerConnection:
+        return _ServerConnection(self, tick_s=self._tick_s)
 
 
 class _ServerConnection(Connection):
@@ -179,6 +195,11 @@ class _ServerConnection(Connection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._host = self.peer.rpartition(":")[0]
+        refusal = None if self._endpoint.tls is None else self._endpoint.tls.refusal(transport)
+        if refusal is not None:
+            _LOG.warning("connection refused peer=%s cause=%s", self.peer, refusal)
+            self._refuse(refusal)
+            return
         limits = self._endpoint.limits
         if len(self._endpoint.connections) >= limits.connections:
             self._refuse(f"too many connections limit={limits.connections}")

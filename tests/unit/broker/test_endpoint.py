@@ -375,7 +375,7 @@ async def test_queries_that_arrive_while_the_broker_stops_are_waited_for_as_well
     body = {"sql": "SELECT MAX(delay) FROM flights"}
     second = asyncio.create_task(client.session.post(client.url + path, json=body))
     await server.arrived.wait()
-    [sql] = [key for key, text in client.role.running.items() if "COUNT" in text]
+    [sql] = [key for key, text in client.role.running().items() if "COUNT" in text]
     assert client.role.cancel(sql)
     assert await first == [503]
     await asyncio.wait([stopping, second], timeout=GRACE_S + 0.2, return_when=asyncio.FIRST_COMPLETED)

@@ -130,7 +130,7 @@ async def test_a_plain_query_is_answered_without_the_server(bench: Bench) -> Non
     assert (status, fields["content-type"], fields["x-pinot-error-code"]) == (200, "application/json", "-1")
     assert fields["date"].endswith("GMT")
     assert json.loads(body)["requestId"] == "SELECT 1"
-    assert bench.broker.asked == [SqlRequest("SELECT 1", "", "abc")]
+    assert bench.broker.asked == [SqlRequest("SELECT 1", "", "abc", client="127.0.0.1")]
     assert bench.num_left_to_server == 0
 
 

@@ -11,6 +11,7 @@ from merlot.functions.source import Coded
 from merlot.spec.schema import TableSchema
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
+from merlot.sql.views import BindContext
 from merlot.tree.nodes import Expr
 from merlot.tree.types import STRING, SqlType
 from merlot.vectors.vector import Vector
@@ -42,7 +43,7 @@ class Rows:
 def bound(sql: str) -> Expr:
     fields = [{"name": name, "type": "STRING"} for name in ("s", "t")]
     schema = TableSchema.model_validate({"fields": fields})
-    return bind(parse(f"SELECT {sql} FROM x"), schema, {}, fold=lambda call: call).select[0].expr
+    return bind(parse(f"SELECT {sql} FROM x"), schema, {}, context=BindContext(lambda call: call)).select[0].expr
 
 
 def test_rows_of_a_coded_column_are_not_looked_up() -> None:

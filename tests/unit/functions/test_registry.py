@@ -21,6 +21,7 @@ from merlot.functions.source import ValueSource
 from merlot.sql import syntax
 from merlot.sql.bind import bind
 from merlot.sql.parse import parse
+from merlot.sql.views import BindContext
 from merlot.tree.names import canonical_key
 from merlot.tree.nodes import Call, Column, Expr, Literal
 from merlot.tree.types import SqlType
@@ -115,7 +116,7 @@ def with_columns(expr: Expr, rows: Rows) -> Expr:
 
 def bound(sql: str) -> Expr:
     """The expression as it is written, with no call of constants computed."""
-    return bind(parse(f"SELECT {sql}"), None, {}, fold=lambda call: call, moment=Moment(NOW_MS)).select[0].expr
+    return bind(parse(f"SELECT {sql}"), None, {}, context=BindContext(lambda call: call, Moment(NOW_MS))).select[0].expr
 
 
 @each_function

@@ -17,6 +17,8 @@ from aiohttp import web
 
 from merlot.cluster.records import InstanceRecord
 from merlot.errors import NotFoundError, UnavailableError
+from merlot.http.door import passed_credentials
+from merlot.http.tls_door import tls_of
 from merlot.ids import InstanceId
 from merlot.uris import http_url
 
@@ -36,7 +38,7 @@ def cursor_id(broker_id: str) -> str:
     return f"{secrets.randbits(63)}_{broker_id.removeprefix(_PREFIX)}"
 
 
-def owner_of(wanted: str) -> InstanceId:
+def broker_of(wanted: str) -> InstanceId:
     """Return the broker that an id names. Raise NotFoundError if the text is no id."""
     number, _, owner = wanted.partition("_")
     if not number.isdecimal() or not owner:
@@ -62,26 +64,33 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.request(request.method, url, headers={PASSED_ON_HEADER: "1"}, allow_redirects=False) as answer,
+            session.request(
+                request.method,
+                url,
+                headers=_passed_headers(request),
+                allow_redirects=False,
+                ssl=tls_of(request.app),
+            ) as answer,
         ):
             return await _passed_through(request, answer)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise UnavailableError(f"the broker that keeps this cursor cannot be reached broker={owner}") from error
 
 
-async def lists_of_others(own: str, brokers: LiveBrokers) -> list[Any]:
+async def lists_of_others(request: web.Request, own: str, brokers: LiveBrokers) -> list[Any]:
     """Return the summaries of the cursors that all other live brokers keep. Raise UnavailableError if a broker does not
     answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
     async with aiohttp.ClientSession(timeout=timeout) as session:
-        lists = await asyncio.gather(*(_list(session, record) for record in others))
+        lists = await asyncio.gather(*(_list(session, record, request) for record in others))
     return [summary for summaries in lists for summary in summaries]
 
 
-async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[Any]:
+async def _list(session: aiohttp.ClientSession, record: InstanceRecord, request: web.Request) -> list[Any]:
+    url, tls = f"{_url(record)}/responseStore", tls_of(request.app)
     try:
-        async with session.get(f"{_url(record)}/responseStore", headers={PASSED_ON_HEADER: "1"}) as answer:
+        async with session.get(url, headers=_passed_headers(request), allow_redirects=False, ssl=tls) as answer:
             answer.raise_for_status()
             summaries: list[Any] = orjson.loads(await answer.read())
             return summaries
@@ -89,8 +98,12 @@ async def _list(session: aiohttp.ClientSession, record: InstanceRecord) -> list[
         raise UnavailableError(f"a broker does not tell which cursors it keeps broker={record.id}") from error
 
 
+def _passed_headers(request: web.Request) -> dict[str, str]:
+    return {PASSED_ON_HEADER: "1", **passed_credentials(request)}
+
+
 def _url(record: InstanceRecord) -> str:
-    return http_url(record.host, record.http_port)
+    return http_url(record.host, record.http_port, tls=record.tls)
 
 
 async def _passed_through(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -19,10 +19,9 @@ from merlot.broker.directory import Directory
 from merlot.broker.http import answers
 from merlot.broker.http.cursor_paths import CursorPaths, wants_cursor
 from merlot.broker.http.queries import (
-    CORRELATION_HEADER,
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,
-    STATUS_HEADER,
+    Asker,
     HttpAnswer,
     answer_body,
     answer_fields,
@@ -33,14 +32,17 @@ from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
 from merlot.cluster.segments.boundary import BEFORE_ALL
 from merlot.cluster.segments.table_types import table_type_of, typed_name, typed_names
-from merlot.errors import InvalidInputError, UnavailableError
+from merlot.errors import AccessDeniedError, InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
+from merlot.http.door import READING, hidden_columns, identity_of, may, of_any, of_table, owner_of, sees
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes, readiness_of
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
 from merlot.ids import TableName, raw_name
 from merlot.pinot import schema_json
+from merlot.pinot.schema_json import without_columns
+from merlot.security.access import Right
 from merlot.sql.budget import Budget
 from merlot.sql.normal_form import normal_form
 from merlot.sql.parse import parse, parse_statement
@@ -62,13 +64,12 @@ class BrokerInterface(Answers, Protocol):
         """Return the reason why clients should send no queries now; None if there is none."""
         ...
 
-    @property
-    def running(self) -> Mapping[str, str]:
-        """Texts of the queries under way, by request id."""
+    def running(self, asker: str | None = None) -> Mapping[str, str]:
+        """Return the texts of the queries under way by request id: all, or those that `asker` has asked."""
         ...
 
-    def query_log(self, table: str) -> Mapping[str, object]:
-        """Return the log of the queries that named the table lately; `table` is its raw name."""
+    def query_log(self, table: str, asker: str | None = None) -> Mapping[str, object]:
+        """Return the log of the queries that named the table lately, by its raw name: all, or those of `asker`."""
         ...
 
     async def plan_with(self, sql: str, work: Callable[[Budget], T]) -> T:
@@ -76,8 +77,8 @@ class BrokerInterface(Answers, Protocol):
         many wait."""
         ...
 
-    def cancel(self, wanted: str, *, by_client_id: bool = False) -> bool:
-        """Cancel a running query; return False if no query has the id."""
+    def cancel(self, wanted: str, *, by_client_id: bool = False, asker: str | None = None) -> bool:
+        """Cancel a running query; return False if no query that `asker` may cancel has the id."""
         ...
 
 
@@ -137,18 +138,14 @@ class _Paths:
         body=answers.QUERY,
         answer=answers.ANSWER,
         failed=answers.ANSWER,
+        right=of_any(Right.QUERY),
     )
     async def post_query(self, request: web.Request) -> web.Response:
-        body = await request.read()
-        headers = request.headers
-        wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        body, asker = await request.read(), Asker.of(request)
         if wants_cursor(request.query):
             with contextlib.suppress(orjson.JSONDecodeError):  # a body that is not JSON is refused below
-                fields = orjson.loads(body)
-                return _response(await self._cursors.begin(request, fields, wants_status=wants_status))
-        return _response(
-            await answer_body(self._broker, body, headers.get(CORRELATION_HEADER), wants_status=wants_status)
-        )
+                return _response(await self._cursors.begin(request, orjson.loads(body), asker))
+        return _response(await answer_body(self._broker, body, asker))
 
     @describe(
         *answers.QUERY_PARAMETERS,
@@ -156,15 +153,13 @@ class _Paths:
         *answers.QUERY_HEADERS,
         answer=answers.ANSWER,
         failed=answers.ANSWER,
+        right=of_any(Right.QUERY),
     )
     async def get_query(self, request: web.Request) -> web.Response:
-        fields, headers = dict(request.query), request.headers
-        wants_status = headers.get(STATUS_HEADER, "").lower() == "true"
+        fields, asker = dict(request.query), Asker.of(request)
         if wants_cursor(request.query):
-            return _response(await self._cursors.begin(request, fields, wants_status=wants_status))
-        return _response(
-            await answer_fields(self._broker, fields, headers.get(CORRELATION_HEADER), wants_status=wants_status)
-        )
+            return _response(await self._cursors.begin(request, fields, asker))
+        return _response(await answer_fields(self._broker, fields, asker))
 
     async def _run(self, sql: str, work: Callable[[Budget], T]) -> T:
         """Run work on a text as its planning is run: in a thread, until a deadline, while the client waits."""
@@ -173,7 +168,7 @@ class _Paths:
         except UnavailableError as error:
             raise web.HTTPServiceUnavailable(text=str(error)) from error
 
-    @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED)
+    @describe(body=answers.SQL_ONLY, answer=answers.VALIDATED, right=of_any(Right.QUERY))
     async def validate_syntax(self, request: web.Request) -> web.Response:
         """Check whether a text is a query by its grammar alone: tables and columns are not looked up."""
         sql = await _sql_of(request)
@@ -184,7 +179,7 @@ class _Paths:
             return _json({"compiledSuccessfully": False, "errorMessage": problem.message, "errorCode": problem.code})
         return _json({"compiledSuccessfully": True, "errorMessage": None, "errorCode": None})
 
-    @describe(body=answers.SQL_ONLY, answer=record({"queryHash": TEXT, "fingerprint": TEXT}))
+    @describe(body=answers.SQL_ONLY, answer=record({"queryHash": TEXT, "fingerprint": TEXT}), right=of_any(Right.QUERY))
     async def query_fingerprint(self, request: web.Request) -> web.Response:
         """A query without its constants, and a hash of that: one for all that ask the same of different values."""
         sql = await _sql_of(request)
@@ -199,40 +194,47 @@ class _Paths:
             raise web.HTTPBadRequest(text=QueryException.of(error).message) from error
         return _json({"queryHash": sha256(fingerprint.encode()).hexdigest()[:16], "fingerprint": fingerprint})
 
-    @describe(query("client", "The id is the client's own.", FLAG), answer=TEXT, media_type=PLAIN)
+    @describe(
+        query("client", "The id is the client's own.", FLAG), answer=TEXT, media_type=PLAIN, right=of_any(Right.QUERY)
+    )
     async def cancel_query(self, request: web.Request) -> web.Response:
-        """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`)."""
+        """`?client=true`: the id is the client's own (`X-Correlation-Id`, or the option `clientQueryId`). Only
+        administrators cancel queries of others."""
         wanted = request.match_info["id"]
         by_client_id = request.query.get("client", "").lower() == "true"
-        if not self._broker.cancel(wanted, by_client_id=by_client_id):
+        if not self._broker.cancel(wanted, by_client_id=by_client_id, asker=owner_of(request)):
             raise web.HTTPNotFound(text=f"query not found on this broker: {wanted}")
         return web.Response(text=f"cancelled query {wanted}")
 
-    @describe(answer=by_name(TEXT))
-    async def running_queries(self, _: web.Request) -> web.Response:
-        """`{requestId: sql}`."""
-        return _json(self._broker.running)
+    @describe(answer=by_name(TEXT), right=of_any(Right.QUERY))
+    async def running_queries(self, request: web.Request) -> web.Response:
+        """`{requestId: sql}`: the caller's own, of an administrator everybody's."""
+        return _json(self._broker.running(owner_of(request)))
 
-    @describe(answer=record({"tables": array(TEXT)}))
-    async def table_names(self, _: web.Request) -> web.Response:
+    @describe(answer=record({"tables": array(TEXT)}), right=of_any(*READING))
+    async def table_names(self, request: web.Request) -> web.Response:
         """`{"tables": [raw names]}`."""
-        return _json({"tables": sorted(table.raw_name for table in self._broker.directory.tables.values())})
+        names = sorted(table.raw_name for table in self._broker.directory.tables.values())
+        return _json({"tables": [name for name in names if sees(request, name)]})
 
-    @describe(answer=record({"schemaName": TEXT}))
+    @describe(answer=record({"schemaName": TEXT}), right=of_table(*READING))
     async def table_schema(self, request: web.Request) -> web.Response:
         """Pinot's Schema."""
         table = self._broker.directory.find(request.match_info["table"])
         if table is None:
             problem = f"table does not exist table={request.match_info['table']}"
             return _json({"code": 404, "error": problem}, status=404)
-        return _json(schema_json.to_pinot(table.raw_name, table.schema))
+        schema = schema_json.to_pinot(table.raw_name, table.schema)
+        return _json(without_columns(schema, hidden_columns(request, table.raw_name)))
 
-    @describe(answer=by_name(by_name(array(TEXT))))
+    @describe(answer=by_name(by_name(array(TEXT))), right=of_table(*READING))
     async def routing_table(self, request: web.Request) -> web.Response:
         """`{tableWithType: {server: [segments]}}`, by half: one of the equivalent assignments, as Trino reads it."""
         return _json(self._routes(request.match_info["table"]))
 
-    @describe(query("query", "A query of the table.", is_required=True), answer=by_name(array(TEXT)))
+    @describe(
+        query("query", "A query of the table.", is_required=True), answer=by_name(array(TEXT)), right=of_any(*READING)
+    )
     async def routing_table_of_query(self, request: web.Request) -> web.Response:
         """`{server: [segments]}` of the table of `?query=`, whose name says the half: as Pinot's Spark connector reads
         it. A name without a type is of both halves."""
@@ -243,6 +245,8 @@ class _Paths:
             raise web.HTTPBadRequest(text=str(error)) from error
         if name is None:
             raise web.HTTPBadRequest(text="the query is of no single table")
+        if not sees(request, name):
+            raise AccessDeniedError(f"permission denied table={name:.200}")
         by_server: dict[str, list[str]] = {}
         for routes in self._routes(name).values():
             for server, segments in routes.items():
@@ -253,7 +257,7 @@ class _Paths:
         table = self._broker.directory.find(raw_name(name))
         return _of_halves(name, {} if table is None else _routes_by_half(table))
 
-    @describe(answer=by_name(record({"epoch": WHOLE, "completed": array(TEXT)})))
+    @describe(answer=by_name(record({"epoch": WHOLE, "completed": array(TEXT)})), right=of_table(*READING))
     async def lineage(self, request: web.Request) -> web.Response:
         """`{tableWithType: {"epoch": 7, "completed": [entries]}}`: replacements whose outputs queries are sent to. Both
         halves of a table have one lineage."""
@@ -264,15 +268,17 @@ class _Paths:
         state = {"epoch": table.snapshot.epoch, "completed": sorted(table.snapshot.completed)}
         return _json(_of_halves(name, dict.fromkeys(typed_names(table.raw_name, table.spec), state)))
 
-    @describe(answer=record({"queries": array(OBJECT)}))
+    @describe(answer=record({"queries": array(OBJECT)}), right=of_table(Right.QUERY, Right.MANAGE))
     async def query_log(self, request: web.Request) -> web.Response:
-        """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`."""
+        """`{"queries": [{"query": normal form, "count": 12, "timeMs": 34.5, "samples": [texts], …}]}`: the caller's own
+        queries, and everybody's if they may manage the table."""
         table = self._broker.directory.find(request.match_info["table"])
         if table is None:
             raise web.HTTPNotFound(text="no routing for this table")
-        return _json(self._broker.query_log(table.raw_name))
+        asker = None if may(request, Right.MANAGE, table.raw_name) else identity_of(request).name
+        return _json(self._broker.query_log(table.raw_name, asker))
 
-    @describe(answer=record({"timeColumn": TEXT, "timeValue": TEXT}))
+    @describe(answer=record({"timeColumn": TEXT, "timeValue": TEXT}), right=of_table(*READING))
     async def time_boundary(self, request: web.Request) -> web.Response:
         """`{"timeColumn": …, "timeValue": …}`: as in Pinot, batches answer up to this time, the stream from the next
         one on. Tables of one part have none, nor those whose batches have nothing yet; clients take 404 for that."""

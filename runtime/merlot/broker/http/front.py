@@ -16,23 +16,33 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import blake2b
 from typing import Final
+
+import orjson
+from aiohttp import web
 
 from merlot.broker.http.queries import (
     CORRELATION_HEADER,
     ERROR_CODE_HEADER,
     MAX_BODY_BYTES,
     STATUS_HEADER,
+    Asker,
     HttpAnswer,
     answer_body,
 )
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
-from merlot.http.browsers import Hosts
+from merlot.errors import AccessDeniedError, MerlotError, NotAuthenticatedError, UnavailableError
+from merlot.http.browsers import HOSTS, Hosts
 from merlot.http.connection_limits import BUSY, ConnectionLimiter, client_of
+from merlot.http.door import CHALLENGE, DOOR, ON_BEHALF_HEADER
+from merlot.security import credentials
+from merlot.security.access import ANONYMOUS, Identity, Right
+from merlot.security.audit import entry
+from merlot.security.door import Door, ProvenIdentity, refusal
 from merlot.wire.flow_control import FlowControlledProtocol
 
 _LOG = logging.getLogger(__name__)
@@ -50,10 +60,11 @@ _FIELD: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([\x20-\x7e\t
 _ASKS_FOR_MORE: Final = frozenset(
     (
         *(b"transfer-encoding", b"content-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"),
-        *(b"origin", b"sec-fetch-site"),
+        *(b"origin", b"sec-fetch-site", ON_BEHALF_HEADER.lower().encode()),
     )
 )
-"""Headers that leave a request to the HTTP server, which supports more of HTTP and knows what browsers may ask."""
+"""Headers that leave a request to the HTTP server, which supports more of HTTP, and knows what browsers may ask and
+whose certificate proves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +75,9 @@ class _Head:
     closes: bool
     client_request_id: str | None
     wants_status: bool
+    authorization: str | None = field(repr=False)
+    caller: list[ProvenIdentity] = field(default_factory=list)
+    """Who sends this head, once it was proved: one, or none. Without credentials in it the connection knows."""
 
 
 def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
@@ -94,6 +108,7 @@ def _read_head(data: bytes, hosts: Hosts) -> _Head | None:
         closes=connection == b"close",
         client_request_id=None if correlation is None else correlation.decode(),
         wants_status=fields.get(STATUS_HEADER.lower().encode(), b"").lower() == b"true",
+        authorization=None if b"authorization" not in fields else fields[b"authorization"].decode(),
     )
 
 
@@ -126,12 +141,13 @@ class Front:
         make_server_protocol: Callable[[], asyncio.Protocol],
         clock: Clock,
         limiter: ConnectionLimiter,
-        hosts: Hosts,
+        app: web.Application,
     ) -> None:
         self.broker = broker
+        self.door = app.get(DOOR) or Door()
         self.make_server_protocol = make_server_protocol
         self.limiter = limiter
-        self.heads = _Heads(hosts)
+        self.heads = _Heads(app.get(HOSTS, Hosts()))
         self.connections: set[_Connection] = set()
         self._clock = clock
         self._date = (0, b"")
@@ -184,6 +200,8 @@ class _Connection(FlowControlledProtocol):
         self.stalled = (0, 0)
         self.held_bytes = 0
         self.client = ""
+        self._peer: list[ProvenIdentity] = []
+        """Who the peer is by its certificate, once it was asked: one, or none."""
         self.task: asyncio.Task[None] | None = None
 
     def finish(self) -> None:
@@ -301,7 +319,7 @@ class _Connection(FlowControlledProtocol):
 
     async def _answer(self, head: _Head, body: bytes) -> None:
         try:
-            answer = await answer_body(self._front.broker, body, head.client_request_id, wants_status=head.wants_status)
+            answer = await self._admitted_answer(head, body)
         except Exception:  # noqa: BLE001 - the outermost frame of a request: no traceback reaches a user
             _LOG.exception("request failed by a bug")
             self.abort()
@@ -320,6 +338,39 @@ class _Connection(FlowControlledProtocol):
         if self._ahead:
             self._take(self._ahead)
 
+    async def _admitted_answer(self, head: _Head, body: bytes) -> HttpAnswer:
+        """Answer a query, or refuse it."""
+        door = self._front.door
+        identity = ANONYMOUS
+        try:
+            if not door.is_open:
+                identity = await self._identity(head)
+            if not door.access.allows_any(identity, Right.QUERY):
+                raise refusal(identity, Right.QUERY, None)
+        except (AccessDeniedError, UnavailableError) as error:
+            self._audit(identity, error)
+            return _refused(error)
+        asker = Asker(identity, head.client_request_id, head.wants_status, self.client)
+        return await answer_body(self._front.broker, body, asker)
+
+    def _audit(self, identity: Identity, error: MerlotError) -> None:
+        audit = self._front.door.audit
+        if audit is not None:
+            audit.record(entry("request", identity, self.client, path="/query/sql", decision="refused", why=str(error)))
+
+    async def _identity(self, head: _Head) -> Identity:
+        """Return who sends a head. A head that was proved lately costs nothing."""
+        door = self._front.door
+        proven = head.caller if head.authorization is not None else self._peer
+        if not proven or not door.is_fresh(proven[0]):
+            if head.authorization is not None:
+                credential: credentials.Credential | None = credentials.of_header(head.authorization)
+            else:
+                peer = None if self._transport is None else self._transport.get_extra_info("peercert")
+                credential = credentials.of_certificate(peer)
+            proven[:] = [await door.identify(credential, self.client)]
+        return proven[0].identity
+
     def _write(self, answer: HttpAnswer) -> None:
         if self._transport is None:
             return
@@ -331,6 +382,13 @@ class _Connection(FlowControlledProtocol):
             self._transport.write(answer.body)
 
 
+def _refused(error: MerlotError) -> HttpAnswer:
+    """Return the answer to a query whose caller may not ask, or cannot be identified now."""
+    is_unknown = isinstance(error, NotAuthenticatedError)
+    status = 401 if is_unknown else 403 if isinstance(error, AccessDeniedError) else 503
+    return HttpAnswer(status, error.code, orjson.dumps({"code": status, "error": str(error)}))
+
+
 @functools.lru_cache(maxsize=256)
 def _head_of(status: int, error_code: int) -> bytes:
     """Return a response's head, with placeholders for the date and the length of the body."""
@@ -338,6 +396,7 @@ def _head_of(status: int, error_code: int) -> bytes:
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase if status != 499 else 'Client Closed Request'}",
         "Content-Type: application/json",
         f"{ERROR_CODE_HEADER}: {error_code}",
+        *([f"WWW-Authenticate: {CHALLENGE}"] if status == 401 else []),
         "Server: Merlot",
         "Date: %s",
         "Content-Length: %d",

@@ -12,9 +12,9 @@ from merlot.broker.http.front import Front
 from merlot.broker.queries import Answers
 from merlot.clock import Clock
 from merlot.errors import UnavailableError
-from merlot.http.browsers import HOSTS, Hosts
-from merlot.http.connection_limits import ConnectionLimiter
 from merlot.http.guard import SERVER_LOG, Guard
+from merlot.http.tls_door import MakeProtocol, behind_tls, new_limiter
+from merlot.security.tls import Certificates
 
 BACKLOG: Final = 1_024
 GRACE_S: Final = 1.0
@@ -22,11 +22,14 @@ GRACE_S: Final = 1.0
 
 
 class Listener:
-    """A port that is open between `open` and `close`, on one event loop."""
+    """A port that is open between `open` and `close`, on one event loop. With certificates it speaks HTTPS alone."""
 
-    def __init__(self, broker: Answers, app: web.Application, clock: Clock) -> None:
+    def __init__(
+        self, broker: Answers, app: web.Application, clock: Clock, certificates: Certificates | None = None
+    ) -> None:
         self._broker = broker
         self._clock = clock
+        self._certificates = certificates
         self._app = app
         # A client that hangs up cancels its query.
         self._runner = web.AppRunner(
@@ -72,12 +75,11 @@ class Listener:
             await self._front.close(GRACE_S)
         await self._runner.cleanup()
 
-    async def _start(self) -> Front:
-        limiter = ConnectionLimiter()
+    async def _start(self) -> MakeProtocol:
+        limiter = new_limiter(self._certificates)
         guard = Guard(self._app, limiter)
         await self._runner.setup()
         server = self._runner.server
         assert server is not None
-        hosts = self._app.get(HOSTS, Hosts())
-        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, limiter, hosts)
-        return self._front
+        self._front = Front(self._broker, lambda: guard.protocol(server), self._clock, limiter, self._app)
+        return behind_tls(self._front, self._certificates, limiter)

@@ -2,14 +2,14 @@
 
 Texts that differ only in constants share a template (`sql.shapes`): 30 us instead of 350. A plan is valid for one spec
 of its table. After a change of the manifest, or if the table is deleted and created again, the next query is planned
-again. The planner is used on the event loop. Texts longer than INLINE_SQL_CHARS may take many milliseconds, so they are
-planned in `threads`.
+again. It is valid for one view of each of its tables too: see `view_keys`. The planner is used on the event loop. Texts
+longer than INLINE_SQL_CHARS may take many milliseconds, so they are planned in `threads`.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -19,22 +19,28 @@ from merlot.broker.planning.staged import BoundStages, PlannedTable, bind_stages
 from merlot.broker.planning.threads import PlanningThreads
 from merlot.broker.settings import PLAN_CACHE_BYTES
 from merlot.broker.tables import ServedTable
+from merlot.broker.view_keys import TextKey, ViewKeys, are_seen, seen
 from merlot.clock import Clock
 from merlot.errors import InvalidInputError, NotFoundError
 from merlot.functions.instants import Moment
 from merlot.ids import TableName, raw_name
-from merlot.query.plan.binding import bind
+from merlot.query.plan import row_filters
+from merlot.query.plan.binding import bind, folding
 from merlot.query.plan.make import plan as make_plan
 from merlot.query.plan.nodes import Reduce, refilter
 from merlot.query.plan.rewrite import rewritten
 from merlot.query.pruning import monotone
+from merlot.query.stages.leaves import StageLeaf
 from merlot.query.stages.rewrites.rules import RewriteResult
+from merlot.security.access import WHOLE_TABLE, AccessView
+from merlot.security.views import Views
 from merlot.spec.table import MAX_TIMEOUT_MS, TableSpec
 from merlot.sql.budget import Budget
 from merlot.sql.null_counts import WARNING, counts_nulls
 from merlot.sql.parse import ParsedStatement, one_stage, parse_statement, show_place
 from merlot.sql.query_options import with_nulls
 from merlot.sql.shapes import QueryShape, Template, make_template, shape_of
+from merlot.sql.views import BindContext, row_filter
 from merlot.tree import tree_json
 from merlot.tree.errors import SqlError
 from merlot.tree.nodes import BoundQuery, Expr
@@ -81,6 +87,17 @@ class PlannedQuery:
     rewrites: RewriteResult | None = None
     """Rewriting of a statement of several stages into this query of one table; None for other queries. If set,
     aggregates of no values are NULL."""
+    views: Mapping[TableName, AccessView] = field(default_factory=dict)
+    """Views that the plan was made for, of tables of which the asker does not see everything."""
+    row_filter: Expr | None = None
+    """The part of the filter that keeps the rows which the asker sees; None if it sees all."""
+
+    @property
+    def tables(self) -> Collection[TableName]:
+        """Names of the tables that the query reads."""
+        if self.stages is not None:
+            return self.stages.specs.keys()
+        return () if self.table is None else (self.table,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,22 +147,27 @@ class Planner:
         self._max_plans = max_plans
         self._max_bytes = max_bytes
         self._num_bytes = 0
-        self._plans: OrderedDict[tuple[str, str], PlannedQuery] = OrderedDict()
-        self._shapes: OrderedDict[tuple[str, str], _ShapeEntry] = OrderedDict()
+        self._plans: OrderedDict[TextKey | None, PlannedQuery] = OrderedDict()
+        self._shapes: OrderedDict[TextKey | None, _ShapeEntry] = OrderedDict()
+        self._view_keys = ViewKeys()
         self._threads = PlanningThreads()
         self.counts = PlanCounts()
 
-    async def plan(self, sql: str, options: str) -> PlannedQuery:
-        """Return the plan for a text. Raise the errors of parsing and binding, NotFoundError for an unknown table, and
-        PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
-        cached = self._plans.get((sql, options))
-        if cached is not None and self._is_current(cached):
-            self._plans.move_to_end((sql, options))
+    async def plan(self, sql: str, options: str, views: Views | None = None) -> PlannedQuery:
+        """Return the plan for a text and what the asker sees; without `views`, everything. Raise the errors of parsing
+        and binding, NotFoundError for an unknown table, AccessDeniedError for one that must not be queried or whose
+        view does not fit, and PlanningTimeoutError at the query's deadline. Cancelling ends the planning."""
+        key = (sql, options) if views is None else self._view_keys.find(sql, options, views)
+        cached = self._plans.get(key)
+        if cached is not None and self._is_current(cached) and (views is None or _is_seen(cached, views)):
+            self._plans.move_to_end(key)
             self.counts.cached += 1
             return cached
-        planned = await self._make_by_shape(sql, options)
+        planned = await self._make_by_shape(sql, options, views)
         if not planned.is_momentary:
-            self._remember((sql, options), planned)
+            if views is not None:
+                key = self._view_keys.note(sql, options, planned.tables, views)
+            self._remember(key, planned)
         return planned
 
     async def run(
@@ -168,7 +190,9 @@ class Planner:
         table = self._find_table(name)
         return table is not None and table.spec is spec
 
-    def _remember(self, key: tuple[str, str], plan: PlannedQuery) -> None:
+    def _remember(self, key: TextKey | None, plan: PlannedQuery) -> None:
+        if key is None:
+            return
         replaced = self._plans.pop(key, None)
         if replaced is not None:
             self._num_bytes -= _weight(key, replaced)
@@ -176,14 +200,19 @@ class Planner:
         self._num_bytes += _weight(key, plan)
         while len(self._plans) > self._max_plans or self._num_bytes > self._max_bytes:
             oldest, dropped = self._plans.popitem(last=False)
+            assert oldest is not None
             self._num_bytes -= _weight(oldest, dropped)
 
-    async def _make_by_shape(self, sql: str, options: str) -> PlannedQuery:
+    async def _make_by_shape(self, sql: str, options: str, views: Views | None) -> PlannedQuery:
         shape = shape_of(sql)
-        key = None if shape is None else (shape.key, options)
+        key: TextKey | None = None
+        if shape is not None:
+            key = (shape.key, options) if views is None else self._view_keys.find(shape.key, options, views)
         entry = (None if key is None else self._shapes.get(key)) or _ShapeEntry()
         if entry.planned is not None and not self._is_current(entry.planned):
             entry.template = entry.planned = None
+        if entry.planned is not None and views is not None and not _is_seen(entry.planned, views):
+            entry = _ShapeEntry()
         if shape is not None and entry.template is not None and entry.planned is not None:
             filled = _fill(entry.template, entry.planned, shape)
             if filled is not None:
@@ -193,22 +222,28 @@ class Planner:
         self.counts.made += 1
         entry.sightings += 1
         is_template_due = entry.sightings >= SIGHTINGS and entry.planned is None
-        made = await self._make_inline_or_in_thread(sql, options, shape if is_template_due else None)
+        made = await self._make_inline_or_in_thread(sql, options, shape if is_template_due else None, views)
         if is_template_due and made.is_shape_tried:
             entry.planned, entry.template = made.planned, made.template
+        if shape is not None and views is not None:
+            key = self._view_keys.note(shape.key, options, made.planned.tables, views)
         self._remember_shape(key, entry)
         return made.planned
 
-    async def _make_inline_or_in_thread(self, sql: str, options: str, shape: QueryShape | None) -> _PlanResult:
+    async def _make_inline_or_in_thread(
+        self, sql: str, options: str, shape: QueryShape | None, views: Views | None
+    ) -> _PlanResult:
         timeout_s = query_options.planning_timeout_ms(options) / 1000
         deadline = self._clock.monotonic() + timeout_s
         is_short = len(sql) <= INLINE_SQL_CHARS
         budget = Budget(deadline, self._clock)
         if is_short:
-            return self._make(sql, options, shape, budget)
-        return await self._threads.run(len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget))
+            return self._make(sql, options, shape, budget, views)
+        return await self._threads.run(
+            len(sql), timeout_s, budget, lambda: self._make(sql, options, shape, budget, views)
+        )
 
-    def _remember_shape(self, key: tuple[str, str] | None, entry: _ShapeEntry) -> None:
+    def _remember_shape(self, key: TextKey | None, entry: _ShapeEntry) -> None:
         """Keep the entry of a shape, if the text has one. Called only after planning has bounded the options' length:
         nothing is kept of a text that fails."""
         if key is None:
@@ -218,25 +253,26 @@ class Planner:
         if len(self._shapes) > MAX_SHAPES:
             self._shapes.popitem(last=False)
 
-    def _make(self, sql: str, options: str, shape: QueryShape | None, budget: Budget) -> _PlanResult:
+    def _make(
+        self, sql: str, options: str, shape: QueryShape | None, budget: Budget, views: Views | None
+    ) -> _PlanResult:
         """Plan a text. If `shape` is given, also try to make its template."""
         parsed = self._parse(sql, budget)
         try:
-            return self._plan_parsed(parsed, options, shape, budget)
+            return self._plan_parsed(parsed, options, shape, budget, views)
         except SqlError as error:
             show_place(error, sql)
             raise
 
     def _plan_parsed(
-        self, parsed: ParsedStatement, options: str, shape: QueryShape | None, budget: Budget
+        self, parsed: ParsedStatement, options: str, shape: QueryShape | None, budget: Budget, views: Views | None
     ) -> _PlanResult:
         moment = Moment(self._clock.now_ms())
         request_options = query_options.parse(options)
         if parsed.has_stages or (wants_stages(request_options, parsed) and one_stage(parsed).table is not None):
-            return _PlanResult(
-                _plan_stages(bind_stages(parsed, request_options, self._find_table, moment, budget), moment)
-            )
-        bound, table = self._bind(parsed, request_options, budget, moment)
+            stages = bind_stages(parsed, request_options, self._find_table, moment, budget, views)
+            return _PlanResult(_plan_stages(stages, moment, budget))
+        bound, table, view = self._bind(parsed, request_options, budget, moment, views)
         if table is None:
             timeout_ms = query_options.timeout_ms(dict(bound.options), None)
             return _PlanResult(
@@ -248,15 +284,16 @@ class Planner:
                 )
             )
         budget.look()
-        planned = _plan_for(table, bound, moment)
+        planned = _plan_for(table, bound, moment, view, budget)
         if not bound.null_handling and counts_nulls(parsed):
             wishes = planned.wishes
             planned = replace(planned, wishes=replace(wishes, warnings=(*wishes.warnings, WARNING)))
         budget.look()
-        if shape is None or planned.is_momentary:
-            return _PlanResult(planned)
+        # A template must find no constant of a mask.
+        if shape is None or planned.is_momentary or view.masks:
+            return _PlanResult(planned, is_shape_tried=shape is not None and not planned.is_momentary)
         template = make_template(
-            shape, bound, lambda text: self._bind(self._parse(text, budget), request_options, budget)[0]
+            shape, bound, lambda text: self._bind(self._parse(text, budget), request_options, budget, None, views)[0]
         )
         return _PlanResult(planned, template, is_shape_tried=True)
 
@@ -270,17 +307,19 @@ class Planner:
         statement: ParsedStatement,
         request_options: Mapping[str, str],
         budget: Budget,
-        moment: Moment | None = None,
-    ) -> tuple[BoundQuery, ServedTable | None]:
+        moment: Moment | None,
+        views: Views | None,
+    ) -> tuple[BoundQuery, ServedTable | None, AccessView]:
         parsed = one_stage(statement)
         if parsed.table is None:
-            return bind(parsed, None, request_options, moment, budget), None
+            return bind(parsed, None, request_options, moment, budget), None, WHOLE_TABLE
         table = self._find_table(parsed.table)
+        view = seen(views, parsed.table if table is None else table.name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(parsed.table)}")
         table.check_spelled(parsed.table)
         options = with_nulls(request_options, null_handling=table.spec.null_handling)
-        return bind(parsed, table.schema, options, moment, budget), table
+        return bind(parsed, table.schema, options, moment, budget, view), table, view
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,8 +331,12 @@ class _PlanResult:
     is_shape_tried: bool = False
 
 
-def _weight(key: tuple[str, str], plan: PlannedQuery) -> int:
-    sql, options = key
+def _is_seen(plan: PlannedQuery, views: Views) -> bool:
+    return are_seen(plan.views, plan.tables, views)
+
+
+def _weight(key: TextKey, plan: PlannedQuery) -> int:
+    sql, options = key[:2]
     own = len(sql) + len(options) + len(plan.query) + len(plan.where)
     if plan.stages is None:
         return own
@@ -305,15 +348,17 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
     """Return the plan of another query of the shape. None if its constants do not fit; binding then gives the better
     error."""
     assert planned.tree is not None
-    filled = None if template.direct is None else template.direct.fill(shape.constants)
+    guard = planned.row_filter
+    filled = None if template.direct is None or guard is not None else template.direct.fill(shape.constants)
     condition: Expr | None
     if filled is not None:
         condition, encoded = filled
     else:
         try:
-            condition = rewritten(template.fill(shape.constants).where)
+            condition = template.fill(shape.constants).where
         except InvalidInputError:
             return None
+        condition = rewritten(condition if guard is None else row_filters.joined(guard, condition))
         encoded = tree_json.where_to_json(condition)
     return PlannedQuery(
         timeout_ms=planned.timeout_ms,
@@ -325,11 +370,22 @@ def _fill(template: Template, planned: PlannedQuery, shape: QueryShape) -> Plann
         skips_pruning=planned.skips_pruning,
         prunes_by_functions=planned.prunes_by_functions,
         wishes=planned.wishes,
+        views=planned.views,
+        row_filter=guard,
     )
 
 
-def _plan_for(table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment) -> PlannedQuery:
+def _plan_for(
+    table: ServedTable | PlannedTable, bound: BoundQuery, moment: Moment, view: AccessView, budget: Budget
+) -> PlannedQuery:
+    """Return the plan of a query of one table: every leaf is planned here, and gets its row filter here."""
     options: Mapping[str, str] = dict(bound.options)
+    guard = None
+    if view.row_filters:
+        binding = BindContext(folding(budget), moment, budget)
+        predicate = row_filter(view, raw_name(table.name), table.spec.table_schema, binding)
+        guard = row_filters.of_leaf(predicate, null_handling=bound.null_handling)
+        bound = replace(bound, where=row_filters.joined(guard, bound.where))
     tree = make_plan(bound)
     where = tree.leaf.filter
     return PlannedQuery(
@@ -344,21 +400,28 @@ def _plan_for(table: ServedTable | PlannedTable, bound: BoundQuery, moment: Mome
         skips_pruning=tree.leaf.work.skips_pruning,
         prunes_by_functions=any(monotone.functions_of(where)),
         wishes=query_options.wishes(bound, table.spec.limits),
+        views={} if view.is_whole else {table.name: view},
+        row_filter=guard,
     )
 
 
-def _plan_stages(bound: BoundStages, moment: Moment) -> PlannedQuery:
+def _plan_stages(bound: BoundStages, moment: Moment, budget: Budget) -> PlannedQuery:
     statement = bound.statement
     options: Mapping[str, str] = dict(statement.options)
     limits = query_options.least(table.spec.limits for table in bound.tables.values())
     if bound.direct is not None and len(bound.tables) == 1:  # a table that rewrite rules dropped must still exist
-        planned = _plan_for(bound.tables[bound.direct.query.table], bound.direct.query, moment)
-        return replace(planned, rewrites=bound.rewrites)
-    leaves = {id_: _plan_for(bound.tables[leaf.query.table], leaf.query, moment) for id_, leaf in bound.leaves.items()}
+        return replace(_plan_leaf(bound, bound.direct, moment, budget), rewrites=bound.rewrites)
+    leaves = {id_: _plan_leaf(bound, leaf, moment, budget) for id_, leaf in bound.leaves.items()}
     return PlannedQuery(
         timeout_ms=query_options.timeout_ms(options, limits.timeout_ms),
         is_explain=statement.explain,
         is_momentary=moment.was_asked,
         wishes=query_options.wishes(statement, limits),
         stages=PlannedStages(bound=bound, leaves=leaves),
+        views={bound.tables[name].name: view for name, view in bound.views.items()},
     )
+
+
+def _plan_leaf(bound: BoundStages, leaf: StageLeaf, moment: Moment, budget: Budget) -> PlannedQuery:
+    name = leaf.query.table
+    return _plan_for(bound.tables[name], leaf.query, moment, bound.views.get(name, WHOLE_TABLE), budget)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from merlot.broker.tables import ServedTable
+from merlot.broker.view_keys import seen
 from merlot.errors import NotFoundError
 from merlot.functions.instants import Moment
 from merlot.ids import TableName, raw_name
@@ -14,6 +15,8 @@ from merlot.query.stages.engine_sql import EngineQuery, engine_query
 from merlot.query.stages.key_filters import KeyFilter
 from merlot.query.stages.leaves import StageLeaf, cut
 from merlot.query.stages.rewrites.rules import RewriteResult
+from merlot.security.access import AccessView
+from merlot.security.views import Views
 from merlot.spec.schema import TableSchema
 from merlot.spec.table import TableSpec
 from merlot.sql.bind import merge_options
@@ -51,6 +54,8 @@ class BoundStages:
     """The leaf that answers the statement without the engine; None if the engine is needed."""
     filters: tuple[KeyFilter, ...] = ()
     """Filters of leaves by the keys of others, which hold if those are asked first."""
+    views: Mapping[str, AccessView] = field(default_factory=dict)
+    """Views of the tables that the asker does not see whole, by name as written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +88,27 @@ def bind_stages(
     find_table: Callable[[str], ServedTable | None],
     moment: Moment,
     budget: Budget,
+    views: Views | None = None,
 ) -> BoundStages:
-    """Bind and cut a statement. Raise the errors of binding, and NotFoundError for an unknown table."""
+    """Bind and cut a statement. Raise the errors of binding, NotFoundError for an unknown table, and AccessDeniedError
+    for one that must not be queried."""
     tables: dict[str, ServedTable] = {}
+    restricted: dict[str, AccessView] = {}
 
     def find_schema(name: str) -> TableSchema:
         table = tables.get(name) or find_table(name)
+        view = seen(views, name if table is None else table.name)
         if table is None:
             raise NotFoundError(f"table does not exist table={raw_name(name)}")
         table.check_spelled(name)
         tables[name] = table
+        if not view.is_whole:
+            restricted[name] = view
         return table.schema
 
-    context = StageContext(find_schema=find_schema, fold=folding(budget), moment=moment, budget=budget)
+    context = StageContext(
+        find_schema=find_schema, views=restricted, fold=folding(budget), moment=moment, budget=budget
+    )
     statement = bind_statement(parsed, context, options)
     null_handling = any(table.spec.null_handling for table in tables.values())
     nulls = with_nulls(dict(statement.options), null_handling=null_handling)
@@ -108,4 +121,5 @@ def bind_stages(
         rewrites=staged.rewrites,
         direct=staged.direct,
         filters=staged.filters,
+        views=restricted,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, Final
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NoReturn
+from urllib.parse import unquote
 
 import grpc.aio
 from google.protobuf.message import DecodeError
@@ -15,9 +16,21 @@ from merlot.broker.query_errors import QueryException
 from merlot.broker.response import BrokerAnswer, ResultColumns, ResultRows
 from merlot.broker.rpc import blocks
 from merlot.broker.rpc.blocks import BlockForm, RowBlock
+from merlot.broker.rpc.credentials import credentials_of
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest, response
 from merlot.codes import QueryErrorCode
-from merlot.errors import InvalidInputError, MerlotError, UnavailableError
+from merlot.errors import (
+    AccessDeniedError,
+    InvalidInputError,
+    MerlotError,
+    NotAuthenticatedError,
+    UnavailableError,
+)
+from merlot.security import credentials
+from merlot.security.access import ANONYMOUS, Identity, Right
+from merlot.security.audit import entry
+from merlot.security.door import Door, refusal
+from merlot.security.tls import HANDSHAKE_S, Certificates
 
 _LOG = logging.getLogger(__name__)
 
@@ -27,6 +40,7 @@ GRACE_S: Final = 1.0
 STALL_S: Final = 60.0
 """Longest wait until a client has room for one more message."""
 CORRELATION: Final = "x-correlation-id"
+AUTHORIZATION: Final = "authorization"
 _STATUSES: Final[dict[int, grpc.StatusCode]] = {
     QueryErrorCode.EXECUTION_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
     QueryErrorCode.BROKER_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -59,30 +73,53 @@ async def _refuse_segments(_: bytes, context: Any) -> None:
 class RpcListener:
     """A gRPC port that is open between `open` and `close`."""
 
-    def __init__(self, broker: Answers, *, stall_s: float = STALL_S) -> None:
+    def __init__(
+        self,
+        broker: Answers,
+        door: Door | None = None,
+        *,
+        certificates: Certificates | None = None,
+        stall_s: float = STALL_S,
+    ) -> None:
         self._broker = broker
+        self._door = door or Door()
+        self._certificates = certificates
         self._stall_s = stall_s
         self._server: Any = None
 
     async def open(self, host: str, port: int) -> int:
         """Listen, and return the port; the system chooses it if `port` is 0. Raise UnavailableError if it is taken."""
-        options = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
+        options = [
+            ("grpc.so_reuseport", 0),
+            ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+            ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_S * 1000)),
+        ]
         self._server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_RUNNING)
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, methods) for service, methods in self.methods().items()]
+        )
+        try:
+            bound = self._add_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise UnavailableError(f"cannot listen for gRPC address={host}:{port}") from error
+        await self._server.start()
+        return bound
+
+    def methods(self) -> dict[str, dict[str, Any]]:
+        """Return the handlers of all methods by service and name."""
         handler = grpc.unary_stream_rpc_method_handler(
             self._submit,
             response_serializer=lambda message: message.SerializeToString(),
         )
         of_servers = grpc.unary_stream_rpc_method_handler(_refuse_segments)
-        handlers = {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
-        self._server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler(service, methods) for service, methods in handlers.items()]
-        )
-        try:
-            bound: int = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
-        except RuntimeError as error:
-            raise UnavailableError(f"cannot listen for gRPC address={host}:{port}") from error
-        await self._server.start()
-        return bound
+        return {SERVICE: {METHOD: handler}, SERVICE_OF_SERVERS: {METHOD: of_servers}}
+
+    def _add_port(self, address: str) -> int:
+        if self._certificates is None:
+            insecure: int = self._server.add_insecure_port(address)
+            return insecure
+        secure: int = self._server.add_secure_port(address, credentials_of(self._certificates))
+        return secure
 
     async def close(self, grace_s: float) -> None:
         """Accept no more calls; running calls get `grace_s` to end, or a moment if that is longer."""
@@ -97,8 +134,9 @@ class RpcListener:
             request = BrokerRequest.FromString(message)
         except DecodeError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"request is no BrokerRequest: {error}")
+        identity = await self._admitted(context)
         try:
-            answer = await self._answered(request, context)
+            answer = await self._answered(request, context, identity)
         except ClientStalledError as error:
             answer = self._refusal(error)  # the rows are freed: the status waits until the client reads or hangs up
         except Exception:
@@ -110,7 +148,35 @@ class RpcListener:
                 _STATUSES.get(problem.code, grpc.StatusCode.INTERNAL), f"{problem.code} {problem.message}"
             )
 
-    async def _answered(self, request: Any, context: Any) -> BrokerAnswer | None:
+    async def _admitted(self, context: Any) -> Identity:
+        """Return who calls, by the metadata `authorization` or the certificate. End the call if they may not query."""
+        metadata = list(context.invocation_metadata() or ())
+        values = [value for name, value in metadata if name == AUTHORIZATION]
+        client = _address_in(context.peer())
+        try:
+            if len(values) > 1:
+                raise NotAuthenticatedError("there are several authorization entries: send one")
+            credential = credentials.of_header(values[0]) if values else _certificate(context.auth_context())
+            identity = (await self._door.identify(credential, client)).identity
+            if not self._door.access.allows_any(identity, Right.QUERY):
+                raise refusal(identity, Right.QUERY, None)
+        except NotAuthenticatedError as error:
+            await self._refuse(context, grpc.StatusCode.UNAUTHENTICATED, error)
+        except AccessDeniedError as error:
+            await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, error)
+        except UnavailableError as error:
+            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, error)
+        return identity
+
+    async def _refuse(self, context: Any, status: grpc.StatusCode, error: MerlotError) -> NoReturn:
+        if self._door.audit is not None:
+            self._door.audit.record(
+                entry("call", ANONYMOUS, _address_in(context.peer()), decision="refused", status=status.name)
+            )
+        await context.abort(status, str(error))
+        raise AssertionError("abort raises")
+
+    async def _answered(self, request: Any, context: Any, identity: Identity) -> BrokerAnswer | None:
         """Write an answer. Return it if it failed after rows had been sent, otherwise None. Raise ClientStalledError if
         the client does not read."""
         write = self._writer(context)
@@ -127,8 +193,12 @@ class RpcListener:
             headers.get(CORRELATION),
             by_column=True,
             taker=blocks_of,
+            identity=identity,
+            client=_address_in(context.peer()),
         )
         answer = await self._broker.query(asked)
+        if not blocks_of.has_begun and answer.error_code == QueryErrorCode.ACCESS_DENIED:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, answer.exceptions[0].message)
         if blocks_of.has_begun:
             return answer if answer.exceptions else None
         if answer.exceptions or answer.result is None or not answer.result.num_rows:
@@ -154,6 +224,20 @@ class RpcListener:
 
     def _refusal(self, error: MerlotError) -> BrokerAnswer:
         return BrokerAnswer.refusal(self._broker.broker_id, QueryException.of(error))
+
+
+def _address_in(peer: str) -> str:
+    """Return the address in the name that gRPC gives a peer: `ipv4:10.0.0.1:5000`, `ipv6:%5B::1%5D:5000`."""
+    kind, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
+
+
+def _certificate(auth_context: Mapping[str, Sequence[bytes]]) -> credentials.PeerCertificate | None:
+    """Return the names in a verified client certificate; None if there is none. gRPC does not tell the kind of a name,
+    except that a URI has a scheme."""
+    names = [name.decode(errors="replace") for name in auth_context.get("x509_subject_alternative_name", ())]
+    kinds = ("URI" if "://" in name else "email" if "@" in name else "DNS" for name in names)
+    return credentials.PeerCertificate(tuple(map(":".join, zip(kinds, names, strict=True)))) if names else None
 
 
 class _Blocks:

@@ -12,9 +12,10 @@ from aiohttp import web
 from merlot.controller.http.responses import error_answer
 from merlot.errors import NotFoundError
 from merlot.http.described import describe
+from merlot.http.door import PUBLIC
 
 _NO_ZOOKEEPER: Final = "the metastore is not Pinot's tree: ask /tables/{table}/idealstate, /externalview or /status"
-_NO_USERS: Final = "there are no users: whoever reaches a port may use it; let the network decide who does"
+_NO_USERS: Final = "users are in the access document (--access), which is a file: change it there"
 _NO_TASKS: Final = "minions have no task queues by type: ask /rollups, /status or /segments/{table}/lineage"
 
 _NO_MANUAL_INSTANCES: Final = (
@@ -87,7 +88,7 @@ def _route(method: str, path: str, handler: Callable[[web.Request], Awaitable[we
 
 
 def _absent(reason: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    @describe(answer=None)
+    @describe(answer=None, right=PUBLIC)
     async def not_there(request: web.Request) -> web.StreamResponse:
         return error_answer(NotFoundError(f"not there path={request.path}; {reason}"))
 

@@ -66,6 +66,7 @@ INSTANCE: Final = record(
         "tags": NAMES,
         "role": TEXT,
         "startedMs": WHOLE,
+        "tls": FLAG,
         "version": TEXT,
     }
 )

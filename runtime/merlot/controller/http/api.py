@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import Any, TypeVar
 
 import aiohttp
@@ -42,12 +43,26 @@ from merlot.errors import (
     UnavailableError,
 )
 from merlot.http.described import FLAG, OBJECT, PLAIN, TEXT, WHOLE, array, by_name, describe, query, record
+from merlot.http.door import (
+    PUBLIC,
+    READING,
+    authorize,
+    hidden_columns,
+    of_any,
+    of_cluster,
+    of_table,
+    passed_credentials,
+    sees,
+)
 from merlot.http.guard import BODY_LIMITS, BodyLimit
 from merlot.http.health import health_routes
 from merlot.http.openapi import with_description
 from merlot.http.process import process_routes
+from merlot.http.tls_door import tls_of
 from merlot.ids import raw_name
 from merlot.pinot import cluster_json
+from merlot.pinot.schema_json import without_columns
+from merlot.security.access import Right
 from merlot.spec.table import MAX_TIMEOUT_MS
 from merlot.uris import http_url, redact
 
@@ -77,7 +92,7 @@ PROXY_CONNECT_S = 5.0
 PROXY_TOTAL_S = MAX_TIMEOUT_MS / 1000
 """Longest time of a query; its broker ends it at its own deadline."""
 
-PASSED_HEADERS = ("X-Correlation-Id", "Database", "Authorization", "Pinot-Use-Http-Status-For-Errors")
+PASSED_HEADERS = ("X-Correlation-Id", "Database", "Pinot-Use-Http-Status-For-Errors")
 ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
 
 
@@ -182,13 +197,13 @@ class _ControllerApi:
         """Allows one application at a time. A manifest of 100,000 values takes half a second of Python."""
 
     @answered
-    @describe(answer=TEXT, media_type=PLAIN)
+    @describe(answer=TEXT, media_type=PLAIN, right=PUBLIC)
     async def health(self, _request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.ping)
         return web.Response(text="OK")
 
     @answered
-    @describe(answer=OBJECT)
+    @describe(answer=OBJECT, right=of_cluster(*READING))
     async def status(self, request: web.Request) -> web.Response:
         """Everything an operator watches, in one answer; 304 if it has not changed since the caller's `ETag`."""
         answer = await asyncio.to_thread(self._service.status)
@@ -202,6 +217,7 @@ class _ControllerApi:
         query("leaving", "For good: its segments are moved to other servers first.", FLAG),
         answers.FENCE,
         answer=record({"draining": FLAG, "leaving": FLAG, "sinceMs": WHOLE}),
+        right=of_cluster(Right.ADMIN),
     )
     async def drain(self, request: web.Request) -> web.Response:
         """`?leaving=true`: for good; its segments are moved to other servers first."""
@@ -211,42 +227,47 @@ class _ControllerApi:
         return json_answer({"draining": True, "leaving": mark.leaving, "sinceMs": mark.since_ms})
 
     @answered
-    @describe(answers.FENCE, answer=record({"draining": FLAG}))
+    @describe(answers.FENCE, answer=record({"draining": FLAG}), right=of_cluster(Right.ADMIN))
     async def undrain(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.undrain, request.match_info["instance"], fence=_fence(request))
         return json_answer({"draining": False})
 
     @answered
-    @describe(answer=by_name(TEXT))
+    @describe(answer=by_name(TEXT), right=of_any(*READING))
     async def version(self, _request: web.Request) -> web.Response:
         # Metabase's driver asks for this very key.
         return json_answer({"merlot": merlot.__version__, "pinot-segment-uploader-default": merlot.__version__})
 
     @answered
-    @describe(answer=answers.NAMES)
+    @describe(answer=answers.NAMES, right=of_any(*READING))
     async def databases(self, _request: web.Request) -> web.Response:
         return json_answer(["default"])
 
     @answered
-    @describe(answer=record({"instances": answers.NAMES, "details": array(answers.INSTANCE)}))
+    @describe(answer=record({"instances": answers.NAMES, "details": array(answers.INSTANCE)}), right=of_any(*READING))
     async def instances(self, _request: web.Request) -> web.Response:
         records = await asyncio.to_thread(self._service.instances)
         names = sorted(records)
         return json_answer({"instances": names, "details": [cluster_json.instance(records[name]) for name in names]})
 
     @answered
-    @describe(answer=answers.INSTANCE)
+    @describe(answer=answers.INSTANCE, right=of_any(*READING))
     async def instance(self, request: web.Request) -> web.Response:
         record = await asyncio.to_thread(self._service.instance, request.match_info["instance"])
         return json_answer(cluster_json.instance(record))
 
     @answered
-    @describe(answer=record({"tables": answers.NAMES}))
-    async def tables(self, _request: web.Request) -> web.Response:
-        return json_answer({"tables": await asyncio.to_thread(self._service.table_names)})
+    @describe(answer=record({"tables": answers.NAMES}), right=of_any(*READING))
+    async def tables(self, request: web.Request) -> web.Response:
+        return json_answer({"tables": await self._seen_tables(request)})
+
+    async def _seen_tables(self, request: web.Request) -> list[str]:
+        """Return the raw names of the tables that the caller may know of."""
+        names = await asyncio.to_thread(self._service.table_names)
+        return [name for name in names if sees(request, name)]
 
     @answered
-    @describe(answers.TYPE, answer=by_name(answers.TABLE_CONFIG))
+    @describe(answers.TYPE, answer=by_name(answers.TABLE_CONFIG), right=of_table(*READING, is_whole=True))
     async def table(self, request: web.Request) -> web.Response:
         """Pinot's table configs, by half; of a typed name, or with `?type=`, of that half."""
         half = asked_half(request)
@@ -254,7 +275,7 @@ class _ControllerApi:
         return json_answer({name: config for name, config in configs.items() if half in (None, name)})
 
     @answered
-    @describe(answer=answers.MANIFEST)
+    @describe(answer=answers.MANIFEST, right=of_table(*READING, is_whole=True))
     async def manifest(self, request: web.Request) -> web.Response:
         """With what publishers have to keep to: the deep store of the table's files, null if this process has none, and
         the shape that segments have to be built for."""
@@ -266,44 +287,46 @@ class _ControllerApi:
         return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered
-    @describe(answer=answers.SCHEMA)
+    @describe(answer=answers.SCHEMA, right=of_table(*READING))
     async def schema(self, request: web.Request) -> web.Response:
-        return await self._of_table(request, self._service.schema)
+        name = request.match_info["table"]
+        schema = await asyncio.to_thread(self._service.schema, name)
+        return json_answer(without_columns(schema, hidden_columns(request, name)))
 
     @answered
-    @describe(answer=answers.TABLE_INSTANCES)
+    @describe(answer=answers.TABLE_INSTANCES, right=of_table(*READING))
     async def table_instances(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.instances_of_table)
 
     @answered
-    @describe(answer=answers.SIZE)
+    @describe(answer=answers.SIZE, right=of_table(*READING))
     async def size(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.size)
 
     @answered
-    @describe(answer=answers.METADATA)
+    @describe(answer=answers.METADATA, right=of_table(*READING, is_whole=True))
     async def metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.metadata)
 
     @answered
-    @describe(answers.DRY_RUN, answer=answers.REBALANCE)
+    @describe(answers.DRY_RUN, answer=answers.REBALANCE, right=of_table(Right.MANAGE))
     async def rebalance(self, request: web.Request) -> web.Response:
         """`?dryRun=true`: what would move."""
         rebalancing = self._service.rebalancing
         return await self._of_table(request, rebalancing.plan if _is_dry_run(request) else rebalancing.start)
 
     @answered
-    @describe(answer=answers.REBALANCE_PROGRESS)
+    @describe(answer=answers.REBALANCE_PROGRESS, right=of_table(*READING))
     async def rebalance_progress(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.progress)
 
     @answered
-    @describe(answer=answers.REBALANCE_PROGRESS)
+    @describe(answer=answers.REBALANCE_PROGRESS, right=of_table(Right.MANAGE))
     async def abort_rebalance(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.rebalancing.abort)
 
     @answered
-    @describe(answers.TYPE, answer=answers.STATUS)
+    @describe(answers.TYPE, answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def delete_table(self, request: web.Request) -> web.Response:
         """`?type=OFFLINE` names a half, as a name's suffix does."""
         name, half = request.match_info["table"], request.query.get("type")
@@ -315,42 +338,46 @@ class _ControllerApi:
 
     @answered
     @describe(
-        query("tables", "Names of tables, with commas between; all if left out."), answer=by_name(answers.BROKERS)
+        query("tables", "Names of tables, with commas between; all if left out."),
+        answer=by_name(answers.BROKERS),
+        right=of_any(*READING),
     )
     async def live_brokers(self, request: web.Request) -> web.Response:
         asked = [raw_name(name) for text in request.query.getall("tables", []) for name in text.split(",") if name]
         brokers = await asyncio.to_thread(self._service.brokers)
         names = await asyncio.to_thread(self._service.reading.typed_names)
-        return json_answer({name: brokers for name in names if not asked or raw_name(name) in asked})
+        return json_answer({name: brokers for name in names if _is_wanted(request, name, asked)})
 
     @answered
-    @describe(answer=record({"tenants": by_name(answers.BROKERS), "tables": by_name(answers.BROKERS)}))
-    async def brokers_by_all(self, _request: web.Request) -> web.Response:
+    @describe(
+        answer=record({"tenants": by_name(answers.BROKERS), "tables": by_name(answers.BROKERS)}), right=of_any(*READING)
+    )
+    async def brokers_by_all(self, request: web.Request) -> web.Response:
         """Live brokers, by tenant and by table."""
         brokers = await asyncio.to_thread(self._service.brokers)
-        names = await asyncio.to_thread(self._service.table_names)
+        names = await self._seen_tables(request)
         return json_answer({"tenants": {"default": brokers}, "tables": dict.fromkeys(names, brokers)})
 
     @answered
-    @describe(answer=by_name(answers.BROKERS))
-    async def brokers_by_table(self, _request: web.Request) -> web.Response:
+    @describe(answer=by_name(answers.BROKERS), right=of_any(*READING))
+    async def brokers_by_table(self, request: web.Request) -> web.Response:
         brokers = await asyncio.to_thread(self._service.brokers)
         # Raw names, as in Pinot: its client for Node looks tables up so.
-        return json_answer(dict.fromkeys(await asyncio.to_thread(self._service.table_names), brokers))
+        return json_answer(dict.fromkeys(await self._seen_tables(request), brokers))
 
     @answered
-    @describe(answer=answers.BROKERS)
+    @describe(answer=answers.BROKERS, right=of_table(*READING))
     async def brokers_of_table(self, request: web.Request) -> web.Response:
         await asyncio.to_thread(self._service.table, request.match_info["table"])
         return json_answer(await asyncio.to_thread(self._service.brokers))
 
     @answered
-    @describe(answer=by_name(answers.BROKERS))
+    @describe(answer=by_name(answers.BROKERS), right=of_any(*READING))
     async def brokers_by_tenant(self, _request: web.Request) -> web.Response:
         return json_answer({"default": await asyncio.to_thread(self._service.brokers)})
 
     @answered
-    @describe(answer=answers.BROKERS)
+    @describe(answer=answers.BROKERS, right=of_any(*READING))
     async def brokers(self, _request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.brokers))
 
@@ -359,6 +386,7 @@ class _ControllerApi:
         query("excludeReplacedSegments", "Without segments that others have taken the place of.", FLAG),
         answers.TYPE,
         answer=answers.BY_HALF,
+        right=of_table(*READING),
     )
     async def segments(self, request: web.Request) -> web.Response:
         is_short = flag(request, "excludeReplacedSegments")
@@ -367,19 +395,19 @@ class _ControllerApi:
         return json_answer([names for names in by_half if half is None or half in names])
 
     @answered
-    @describe(answer=by_name(answers.SEGMENT))
+    @describe(answer=by_name(answers.SEGMENT), right=of_table(*READING, is_whole=True))
     async def segments_metadata(self, request: web.Request) -> web.Response:
         return await self._of_table(request, self._service.segment_statuses)
 
     @answered
-    @describe(answer=answers.SEGMENT)
+    @describe(answer=answers.SEGMENT, right=of_table(*READING, is_whole=True))
     async def segment_metadata(self, request: web.Request) -> web.Response:
         table, segment = request.match_info["table"], request.match_info["segment"]
         statuses = await asyncio.to_thread(self._service.segment_statuses, table, segment)
         return json_answer(statuses[segment])
 
     @answered
-    @describe(body=PublishBody, answer=answers.PUBLISHED)
+    @describe(body=PublishBody, answer=answers.PUBLISHED, right=of_table(Right.INSERT))
     async def publish(self, request: web.Request) -> web.Response:
         data = await request.read()
         body = await asyncio.to_thread(_parse_publish, data)
@@ -396,7 +424,7 @@ class _ControllerApi:
         )
 
     @answered
-    @describe(body=AnnotateBody, answer=answers.ANNOTATED)
+    @describe(body=AnnotateBody, answer=answers.ANNOTATED, right=of_table(Right.INSERT))
     async def annotate(self, request: web.Request) -> web.Response:
         body = await asyncio.to_thread(parse_body, AnnotateBody, await request.read())
         result = await asyncio.to_thread(self._service.annotate, request.match_info["table"], body.annotations)
@@ -410,11 +438,14 @@ class _ControllerApi:
         )
 
     @answered
-    @describe(answers.DRY_RUN, bodies={"application/yaml": TEXT}, answer=answers.APPLIED)
+    @describe(answers.DRY_RUN, bodies={"application/yaml": TEXT}, answer=answers.APPLIED, right=of_any(Right.MANAGE))
     async def apply(self, request: web.Request) -> web.Response:
         text = (await request.read()).decode(errors="replace")
+        may_manage = partial(authorize, request, Right.MANAGE)
         async with self._applying:
-            results = await asyncio.to_thread(self._service.apply, text, dry_run=_is_dry_run(request))
+            results = await asyncio.to_thread(
+                self._service.apply, text, dry_run=_is_dry_run(request), authorize=may_manage
+            )
         return json_answer([result.to_json() for result in results])
 
     @answered
@@ -425,19 +456,21 @@ class _ControllerApi:
         is_body_required=False,
         answer=OBJECT,
         failed=OBJECT,
+        right=of_any(Right.QUERY),
     )
     async def sql(self, request: web.Request) -> web.Response:
         """Hand a query to a live broker: some clients know the controller only."""
-        brokers = await asyncio.to_thread(self._service.brokers)
+        brokers = await asyncio.to_thread(self._service.broker_records)
         if not brokers:
             raise UnavailableError("no broker is live; start one, or wait until it has registered")
         headers = {name: request.headers[name] for name in PASSED_HEADERS if name in request.headers}
+        headers |= passed_credentials(request)
         headers["Content-Type"] = request.headers.get("Content-Type", "application/json")
         timeout = aiohttp.ClientTimeout(total=PROXY_TOTAL_S, connect=PROXY_CONNECT_S)
         body = await request.read()
         async with aiohttp.ClientSession(timeout=timeout) as session:
             for broker in brokers:
-                url = f"{http_url(broker['host'], broker['port'])}/query/sql"
+                url = f"{http_url(broker.host, broker.http_port, tls=broker.tls)}/query/sql"
                 try:
                     return await _forward(session, request, url, body, headers)
                 except aiohttp.ClientConnectorError as error:
@@ -448,6 +481,11 @@ class _ControllerApi:
 
     async def _of_table(self, request: web.Request, read: Callable[[str], Any]) -> web.Response:
         return json_answer(await asyncio.to_thread(read, request.match_info["table"]))
+
+
+def _is_wanted(request: web.Request, table: str, asked: Collection[str]) -> bool:
+    """Return True if a list is to contain a table: asked for, or all are, and the caller may know of it."""
+    return (not asked or raw_name(table) in asked) and sees(request, table)
 
 
 def _fence(request: web.Request) -> Fence | None:
@@ -463,7 +501,9 @@ def _is_dry_run(request: web.Request) -> bool:
 async def _forward(
     session: aiohttp.ClientSession, request: web.Request, url: str, body: bytes, headers: dict[str, str]
 ) -> web.Response:
-    async with session.request(request.method, url, params=request.query, data=body, headers=headers) as answer:
+    async with session.request(
+        request.method, url, params=request.query, data=body, headers=headers, ssl=tls_of(request.app)
+    ) as answer:
         passed = {name: answer.headers[name] for name in ANSWERED_HEADERS if name in answer.headers}
         return web.Response(status=answer.status, body=await answer.read(), headers=passed)
 

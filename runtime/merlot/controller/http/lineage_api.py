@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -25,8 +26,11 @@ from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, parse_body
 from merlot.errors import InvalidInputError, UnavailableError
 from merlot.http.described import FLAG, NUMBER, TEXT, by_name, describe, one_of, query, record
+from merlot.http.door import READING, of_table, passed_credentials
+from merlot.http.tls_door import tls_of
 from merlot.ids import OFFLINE_SUFFIX, SegmentKey, SegmentName, TableName, raw_name
 from merlot.metastore.protocol import Metastore
+from merlot.security.access import Right
 from merlot.spec.table import PushType
 from merlot.uris import http_url
 
@@ -86,6 +90,7 @@ class _LineageApi:
         answers.TYPE,
         body=StartBody,
         answer=record({"segmentLineageEntryId": TEXT}),
+        right=of_table(Right.INSERT),
     )
     async def start(self, request: web.Request) -> web.Response:
         """`?forceCleanup=true` reverts replacements under way that use the same segments; in REFRESH tables it also
@@ -119,6 +124,7 @@ class _LineageApi:
         body=EndBody,
         is_body_required=False,
         answer=answers.LINEAGE_ENTRY,
+        right=of_table(Right.INSERT),
     )
     async def end(self, request: web.Request) -> web.Response:
         """Waits until the outputs are loaded; 503 if they are not in time: call it again."""
@@ -148,6 +154,7 @@ class _LineageApi:
         answers.TYPE,
         query("forceRevert", "Revert a replacement that has not ended.", FLAG),
         answer=answers.LINEAGE_ENTRY,
+        right=of_table(Right.INSERT),
     )
     async def revert(self, request: web.Request) -> web.Response:
         """`?forceRevert=true` for a replacement that has not ended."""
@@ -161,21 +168,30 @@ class _LineageApi:
 
     @answered
     @describe(
-        answers.TYPE, answer=record({"tableNameWithType": TEXT, "lineageEntries": by_name(answers.LINEAGE_ENTRY)})
+        answers.TYPE,
+        answer=record({"tableNameWithType": TEXT, "lineageEntries": by_name(answers.LINEAGE_ENTRY)}),
+        right=of_table(*READING),
     )
     async def lineage(self, request: web.Request) -> web.Response:
         """All entries that are not cleaned up yet, in the order of their times."""
         return json_answer(await asyncio.to_thread(self._lineage, _table(request)))
 
     @answered
-    @describe(answers.TYPE, answer=record({"brokers": by_name(one_of("Routed", "Behind", "Unreachable"))}))
+    @describe(
+        answers.TYPE,
+        answer=record({"brokers": by_name(one_of("Routed", "Behind", "Unreachable"))}),
+        right=of_table(*READING),
+    )
     async def brokers(self, request: web.Request) -> web.Response:
         """Not Pinot's: whether each live broker sends queries to the outputs of an entry that has ended."""
         table = (await asyncio.to_thread(get_table, self._metastore, _table(request))).name
         brokers = await asyncio.to_thread(live_instances, self._metastore, Role.BROKER)
         entry = request.match_info["entry"]
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)) as session:
-            states = await asyncio.gather(*(_routing(session, broker, table, entry) for broker in brokers.values()))
+        timeout = aiohttp.ClientTimeout(total=BROKER_TIMEOUT_S)
+        async with aiohttp.ClientSession(timeout=timeout, headers=passed_credentials(request)) as session:
+            states = await asyncio.gather(
+                *(_routing(session, broker, table, entry, tls_of(request.app)) for broker in brokers.values())
+            )
         return json_answer({"brokers": dict(zip(brokers, states, strict=True))})
 
     def _lineage(self, table: str) -> dict[str, Any]:
@@ -184,11 +200,13 @@ class _LineageApi:
         return {"tableNameWithType": name, "lineageEntries": {entry.id: _to_json(entry) for entry in entries}}
 
 
-async def _routing(session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str) -> str:
+async def _routing(
+    session: aiohttp.ClientSession, broker: InstanceRecord, table: TableName, entry: str, tls: ssl.SSLContext | bool
+) -> str:
     """Return one broker's state: Routed, Behind, or Unreachable."""
-    url = f"{http_url(broker.host, broker.http_port)}/debug/lineage/{quote(raw_name(table))}"
+    url = f"{http_url(broker.host, broker.http_port, tls=broker.tls)}/debug/lineage/{quote(raw_name(table))}"
     try:
-        async with session.get(url) as answer:
+        async with session.get(url, ssl=tls) as answer:
             halves = list((await answer.json()).values()) if answer.status == HTTPStatus.OK else []
     except (aiohttp.ClientError, TimeoutError) as error:
         _LOG.info("broker does not say what it routes to url=%s cause=%r", url, error)

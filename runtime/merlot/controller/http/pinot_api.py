@@ -15,8 +15,11 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, one_of, query
+from merlot.http.door import READING, authorize, hidden_columns, of_any, of_table, sees
 from merlot.ids import raw_name
+from merlot.pinot.schema_json import without_columns
 from merlot.pinot.writes import PinotWriteResult
+from merlot.security.access import Right
 
 Json = dict[str, Any]
 
@@ -53,26 +56,26 @@ class _PinotApi:
         self._writes = service.pinot_writes
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE, right=of_any(Right.MANAGE))
     async def create_table(self, request: web.Request) -> web.Response:
         """Add a table of Pinot's table config, or the half of one that it lacks; its schema was written before."""
-        config = await _json_object(request)
+        config = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.create_table, config)
         return _done(f"Table {_name_with_type(config)} successfully added", result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.VALIDATED, right=of_any(Right.MANAGE))
     async def validate_table(self, request: web.Request) -> web.Response:
         """Say whether a table config could be added, and what of it has no equivalent."""
-        config = await _json_object(request)
+        config = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.create_table, config, dry_run=True)
         return _with_notes({str(config["tableType"]).upper(): config}, result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIG, answer=answers.DONE, right=of_table(Right.MANAGE))
     async def change_table(self, request: web.Request) -> web.Response:
         """Change a table as Pinot's table config says; what such a config cannot say stays."""
-        config = await _json_object(request)
+        config = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.change_table, request.match_info["table"], config)
         return _done(f"Table config updated for {_name_with_type(config)}", result)
 
@@ -81,6 +84,7 @@ class _PinotApi:
         query("state", "What the table is to be.", one_of("enable", "disable"), is_required=True),
         answers.TYPE,
         answer=answers.STATUS,
+        right=of_table(Right.MANAGE),
     )
     async def change_state(self, request: web.Request) -> web.Response:
         """`?state=enable|disable`: whether queries of the table are answered; its manifest's `suspend`. `type` may name
@@ -96,41 +100,49 @@ class _PinotApi:
         return json_answer({"status": f"Request to {state.lower()} table '{name}' is successful"})
 
     @answered
-    @describe(answer=answers.NAMES)
-    async def schema_names(self, _request: web.Request) -> web.Response:
+    @describe(answer=answers.NAMES, right=of_any(*READING))
+    async def schema_names(self, request: web.Request) -> web.Response:
         """Names of all schemas: those of tables, and those that were written apart."""
-        return json_answer(await asyncio.to_thread(self._writes.schema_names))
+        names = await asyncio.to_thread(self._writes.schema_names)
+        return json_answer([name for name in names if sees(request, name)])
 
     @answered
-    @describe(answer=answers.SCHEMA)
+    @describe(answer=answers.SCHEMA, right=of_table(*READING, parameter="schema"))
     async def schema(self, request: web.Request) -> web.Response:
         """A schema, in Pinot's form."""
-        return json_answer(await asyncio.to_thread(self._writes.schema, request.match_info["schema"]))
+        name = request.match_info["schema"]
+        schema = await asyncio.to_thread(self._writes.schema, name)
+        return json_answer(without_columns(schema, hidden_columns(request, name)))
 
     @answered
-    @describe(query("override", "Change a schema that is there.", FLAG), body=answers.SCHEMA, answer=answers.DONE)
+    @describe(
+        query("override", "Change a schema that is there.", FLAG),
+        body=answers.SCHEMA,
+        answer=answers.DONE,
+        right=of_any(Right.MANAGE),
+    )
     async def create_schema(self, request: web.Request) -> web.Response:
         """Keep a schema for tables of its name, or change their columns. `?override=false`: only if it is new."""
-        document, must_be_new = await _json_object(request), not flag(request, "override", default=True)
+        document, must_be_new = await _managed_object(request), not flag(request, "override", default=True)
         result = await asyncio.to_thread(self._writes.write_schema, document, is_new=must_be_new)
         return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
-    @describe(body=answers.SCHEMA, answer=answers.SCHEMA)
+    @describe(body=answers.SCHEMA, answer=answers.SCHEMA, right=of_any(Right.MANAGE))
     async def validate_schema(self, request: web.Request) -> web.Response:
         """Answer the schema if a table could have it."""
-        return json_answer(await asyncio.to_thread(self._writes.check_schema, await _json_object(request)))
+        return json_answer(await asyncio.to_thread(self._writes.check_schema, await _managed_object(request)))
 
     @answered
-    @describe(body=answers.SCHEMA, answer=answers.DONE)
+    @describe(body=answers.SCHEMA, answer=answers.DONE, right=of_table(Right.MANAGE, parameter="schema"))
     async def change_schema(self, request: web.Request) -> web.Response:
         """Change a schema, and the columns of the table that has it: columns are added and widened, none goes."""
-        document = await _json_object(request)
+        document = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.write_schema, document, request.match_info["schema"])
         return _done(f"{document['schemaName']} successfully added", result)
 
     @answered
-    @describe(answer=answers.STATUS)
+    @describe(answer=answers.STATUS, right=of_table(Right.MANAGE, parameter="schema"))
     async def delete_schema(self, request: web.Request) -> web.Response:
         """Forget a schema that no table has."""
         name = request.match_info["schema"]
@@ -138,26 +150,26 @@ class _PinotApi:
         return json_answer({"status": f"Schema {name} deleted"})
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE, right=of_any(Right.MANAGE))
     async def create_configs(self, request: web.Request) -> web.Response:
         """Add a schema and its table, at once, of Pinot's TableConfigs."""
-        document = await _json_object(request)
+        document = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.write_configs, document, creates=True)
         return _done(f"TableConfigs {result.names[0]} successfully added", result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.VALIDATED, right=of_any(Right.MANAGE))
     async def validate_configs(self, request: web.Request) -> web.Response:
         """Say whether TableConfigs could be added, and what of them has no equivalent."""
-        document = await _json_object(request)
+        document = await _managed_object(request)
         result = await asyncio.to_thread(self._writes.write_configs, document, creates=True, dry_run=True)
         return _with_notes(document, result)
 
     @answered
-    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE)
+    @describe(body=answers.NEW_TABLE_CONFIGS, answer=answers.DONE, right=of_table(Right.MANAGE))
     async def change_configs(self, request: web.Request) -> web.Response:
         """Change a table and its schema, at once."""
-        document, name = await _json_object(request), request.match_info["table"]
+        document, name = await _managed_object(request), request.match_info["table"]
         if document.get("tableName", name) != name:
             raise InvalidInputError(f"the configs are of another table expected={name} got={document['tableName']}")
         document = {**document, "tableName": name}
@@ -165,12 +177,24 @@ class _PinotApi:
         return _done(f"TableConfigs updated for {name}", result)
 
     @answered
-    @describe(answer=answers.STATUS)
+    @describe(answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def delete_configs(self, request: web.Request) -> web.Response:
         """Delete a table with its schema and all of its segments."""
         name = request.match_info["table"]
         await asyncio.to_thread(self._service.delete_table_and_schema, name)
         return json_answer({"status": f"Deleted TableConfigs: {name}"})
+
+
+async def _managed_object(request: web.Request) -> Json:
+    """Return the JSON object in the request's body. Raise AccessDeniedError if the caller may not manage a table that
+    it names."""
+    document = await _json_object(request)
+    parts = [document, *(document[name] for name in ("schema", "offline", "realtime") if name in document)]
+    for part in parts:
+        for name in ("tableName", "schemaName"):
+            if isinstance(part, dict) and isinstance(part.get(name), str):
+                authorize(request, Right.MANAGE, part[name])
+    return document
 
 
 async def _json_object(request: web.Request) -> Json:

@@ -11,6 +11,8 @@ from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, segment_names
 from merlot.controller.recovery import Recovery
 from merlot.http.described import FLAG, describe, query, record
+from merlot.http.door import READING, of_table
+from merlot.security.access import Right
 
 
 def routes(recovery: Recovery) -> list[web.RouteDef]:
@@ -32,6 +34,7 @@ class _Recovery:
         query("acceptLoss", "Go on without what cannot be brought back.", FLAG),
         query("fromFooters", "With every segment file of the table's folder.", FLAG),
         answer=answers.RECOVERED,
+        right=of_table(Right.MANAGE),
     )
     async def recover(self, request: web.Request) -> web.Response:
         """Have a lost table answer again. `?acceptLoss=true`: without what cannot be brought back;
@@ -45,13 +48,13 @@ class _Recovery:
         return json_answer(await asyncio.to_thread(call))
 
     @answered
-    @describe(answer=answers.TRASH)
+    @describe(answer=answers.TRASH, right=of_table(*READING))
     async def trash(self, request: web.Request) -> web.Response:
         """Segments whose files are in the trash."""
         return json_answer(await asyncio.to_thread(self._recovery.trash, request.match_info["table"]))
 
     @answered
-    @describe(body=answers.NAMES, answer=record({"restored": answers.NAMES}))
+    @describe(body=answers.NAMES, answer=record({"restored": answers.NAMES}), right=of_table(Right.MANAGE))
     async def undelete(self, request: web.Request) -> web.Response:
         """Bring back the segments of a JSON array of names."""
         names = await segment_names(request)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from merlot.cluster.segments.table_types import OFFLINE, REALTIME
 from merlot.controller.service import problems_of
 from merlot.errors import (
+    AccessDeniedError,
     ConflictError,
     CorruptionError,
     InvalidInputError,
@@ -23,6 +24,7 @@ from merlot.errors import (
     NotFoundError,
     UnavailableError,
 )
+from merlot.http.door import refused_answer
 from merlot.ids import raw_name
 from merlot.uris import redact
 
@@ -103,6 +105,8 @@ def asked_half(request: web.Request) -> str | None:
 
 def error_answer(error: MerlotError) -> web.Response:
     """Return the answer to an error of one of the families."""
+    if isinstance(error, AccessDeniedError):
+        return refused_answer(error)
     status = next((status for family, status in STATUS.items() if isinstance(error, family)), 500)
     body: dict[str, Any] = {"code": status, "error": redact(str(error))}
     problems = problems_of(error)

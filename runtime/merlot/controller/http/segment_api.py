@@ -12,6 +12,8 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FILE, FLAG, describe, header, query, record
+from merlot.http.door import authorize, of_any, of_table
+from merlot.security.access import Right
 
 RELOAD = (
     "0 reload messages sent: none are needed. What a changed manifest asks of segments, servers make by themselves, "
@@ -53,6 +55,7 @@ class _SegmentApi:
         header("UPLOAD_TYPE", "SEGMENT, the only kind that is taken."),
         bodies={"application/octet-stream": FILE, "multipart/form-data": record({"file": FILE})},
         answer=answers.STATUS,
+        right=of_any(Right.INSERT),
     )
     async def upload(self, request: web.Request) -> web.Response:
         """`?tableName=`: publish a segment file of Merlot's, a form's part or the whole body. One of its name goes,
@@ -61,6 +64,7 @@ class _SegmentApi:
         table = query.get("tableName", "")
         if not table:
             raise InvalidInputError("tableName says of which table the segment is: it is missing")
+        authorize(request, Right.INSERT, table)
         if query.get("tableType", "OFFLINE").upper() != "OFFLINE":
             raise InvalidInputError("segments of a stream are made of its messages; upload to tableType=OFFLINE")
         kind = request.headers.get("UPLOAD_TYPE", "SEGMENT").upper()
@@ -74,7 +78,9 @@ class _SegmentApi:
 
     @answered
     @describe(
-        query("forceDownload", "Refused: servers fetch damaged files anew by themselves.", FLAG), answer=answers.STATUS
+        query("forceDownload", "Refused: servers fetch damaged files anew by themselves.", FLAG),
+        answer=answers.STATUS,
+        right=of_table(Right.MANAGE),
     )
     async def reload(self, request: web.Request) -> web.Response:
         """Nothing, since servers do by themselves what Pinot's reload has them do. `forceDownload` is refused."""
@@ -86,14 +92,14 @@ class _SegmentApi:
         return json_answer({"status": RELOAD})
 
     @answered
-    @describe(answer=answers.STATUS)
+    @describe(answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def reset(self, request: web.Request) -> web.Response:
         """Nothing, since servers try by themselves what failed."""
         await self._check_there(request)
         return json_answer({"status": RESET})
 
     @answered
-    @describe(answer=None)
+    @describe(answer=None, right=of_any(Right.INSERT))
     async def ingest(self, _request: web.Request) -> web.Response:
         """Refused, with what to do instead."""
         raise InvalidInputError(INGEST)

@@ -18,7 +18,9 @@ from merlot.controller.http.segments_in_window import select, window_of
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import describe, query
+from merlot.http.door import of_table
 from merlot.ids import raw_name
+from merlot.security.access import Right
 
 Choose = Callable[[TableView], Iterable[str]]
 
@@ -43,7 +45,7 @@ class _Deletes:
         self._service = service
 
     @answered
-    @describe(answers.RETENTION, answer=answers.STATUS)
+    @describe(answers.RETENTION, answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def delete_segment(self, request: web.Request) -> web.Response:
         """Delete a segment."""
         _check_parameters(request, {"retention"})
@@ -57,6 +59,7 @@ class _Deletes:
         answers.TYPE,
         answers.RETENTION,
         answer=answers.STATUS,
+        right=of_table(Right.MANAGE),
     )
     async def delete_several(self, request: web.Request) -> web.Response:
         """`?segments=a&segments=b`, or `a,b`: delete these. Without any, all of the half that `?type=` says."""
@@ -71,7 +74,7 @@ class _Deletes:
         return json_answer({"status": f"All segments of table {_shown(request, half)} deleted"})
 
     @answered
-    @describe(answers.TYPE, answers.RETENTION, body=answers.NAMES, answer=answers.STATUS)
+    @describe(answers.TYPE, answers.RETENTION, body=answers.NAMES, answer=answers.STATUS, right=of_table(Right.MANAGE))
     async def delete_listed(self, request: web.Request) -> web.Response:
         """Delete the segments of a JSON array of names."""
         _check_parameters(request, {"type", "retention"})
@@ -79,7 +82,9 @@ class _Deletes:
         return await self._delete(request, _listed(names, asked_half(request)))
 
     @answered
-    @describe(answers.START, answers.END, answers.TYPE, answers.RETENTION, answer=answers.STATUS)
+    @describe(
+        answers.START, answers.END, answers.TYPE, answers.RETENTION, answer=answers.STATUS, right=of_table(Right.MANAGE)
+    )
     async def delete_window(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=`, epoch milliseconds, both: delete the segments all of whose rows are in the
         window, the end not included; of the half that `?type=` says, or of both. Segments that still consume stay."""

@@ -16,6 +16,7 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.service import ControllerService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, query
+from merlot.http.door import READING, of_table
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
 
@@ -61,6 +62,7 @@ class _SelectApi:
         answers.END,
         query("excludeOverlapping", "Without segments that reach out of the window.", FLAG),
         answer=answers.BY_HALF,
+        right=of_table(*READING),
     )
     async def select(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;

@@ -13,6 +13,8 @@ from merlot.controller.http.responses import answered, flag, json_answer
 from merlot.controller.streams import StreamService
 from merlot.errors import InvalidInputError
 from merlot.http.described import FLAG, describe, query
+from merlot.http.door import READING, of_table
+from merlot.security.access import Right
 
 _MOST_OFFSET: Final = 2**63 - 1
 _MOST_DIGITS: Final = 19
@@ -43,28 +45,30 @@ class _StreamApi:
         self._service = service
 
     @answered
-    @describe(answer=answers.PARTITIONS)
+    @describe(answer=answers.PARTITIONS, right=of_table(*READING))
     async def partitions(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.partitions, request.match_info["table"]))
 
     @answered
-    @describe(answer=answers.KEYS)
+    @describe(answer=answers.KEYS, right=of_table(*READING))
     async def keys(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.keys, request.match_info["table"]))
 
     @answered
-    @describe(answer=answers.PAUSED)
+    @describe(answer=answers.PAUSED, right=of_table(Right.MANAGE))
     async def pause(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=True))
 
     @answered
-    @describe(answer=answers.PAUSED)
+    @describe(answer=answers.PAUSED, right=of_table(Right.MANAGE))
     async def resume(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.pause, request.match_info["table"], paused=False))
 
     @answered
     @describe(
-        query("partitions", "Numbers of partitions, with commas between; all if left out."), answer=answers.COMMITTED
+        query("partitions", "Numbers of partitions, with commas between; all if left out."),
+        answer=answers.COMMITTED,
+        right=of_table(Right.MANAGE),
     )
     async def commit(self, request: web.Request) -> web.Response:
         """`?partitions=0,3`: only these."""
@@ -74,7 +78,9 @@ class _StreamApi:
 
     @answered
     @describe(
-        query("offsets", "Where partitions are read from, as 0:1200,3:0.", is_required=True), answer=answers.COMMITTED
+        query("offsets", "Where partitions are read from, as 0:1200,3:0.", is_required=True),
+        answer=answers.COMMITTED,
+        right=of_table(Right.MANAGE),
     )
     async def consume_from(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions goes on."""
@@ -82,7 +88,7 @@ class _StreamApi:
         return json_answer(await asyncio.to_thread(self._service.consume_from, request.match_info["table"], offsets))
 
     @answered
-    @describe(answer=answers.BACKFILL)
+    @describe(answer=answers.BACKFILL, right=of_table(*READING))
     async def backfill(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.backfill, request.match_info["table"]))
 
@@ -91,6 +97,7 @@ class _StreamApi:
         query("offsets", "Where partitions are read from, as 0:1200,3:0."),
         query("ignoreMemory", "Begin even if keys may not fit into memory.", FLAG),
         answer=answers.BACKFILL,
+        right=of_table(Right.MANAGE),
     )
     async def begin_backfill(self, request: web.Request) -> web.Response:
         """`?offsets=0:1200,3:0`: where each of these partitions is read again; without: rows are produced anew."""
@@ -101,13 +108,13 @@ class _StreamApi:
         return json_answer(await asyncio.to_thread(begin, request.match_info["table"], offsets))
 
     @answered
-    @describe(answer=answers.BACKFILL)
+    @describe(answer=answers.BACKFILL, right=of_table(Right.MANAGE))
     async def end_load(self, request: web.Request) -> web.Response:
         finish = partial(self._service.finish_backfill, cancelled=False)
         return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))
 
     @answered
-    @describe(answer=answers.BACKFILL)
+    @describe(answer=answers.BACKFILL, right=of_table(Right.MANAGE))
     async def cancel_backfill(self, request: web.Request) -> web.Response:
         finish = partial(self._service.finish_backfill, cancelled=True)
         return json_answer(await asyncio.to_thread(finish, request.match_info["table"]))

@@ -42,6 +42,10 @@ class MergeService:
         body = self._with_next_run(self._summary(facts, running), facts)
         return {**detail(body, facts, history, running), "manifest": facts.record.manifest}
 
+    def table_of(self, rollup: str) -> str:
+        """Return the table of a MergeRollupTask. Raise NotFoundError if there is none."""
+        return raw_name(rollups.get_rollup(self._metastore, rollup).table)
+
     def run(self, name: str) -> Json:
         """Run a pass now, whatever the schedule says. Tasks that failed for good are retried."""
         facts = self.reader.get(name)

@@ -10,10 +10,12 @@ from typing import Final
 from merlot.functions.evaluate import evaluate
 from merlot.functions.instants import Moment
 from merlot.query.slots import SlotSource
+from merlot.security.access import WHOLE_TABLE, AccessView
 from merlot.spec.schema import TableSchema
 from merlot.sql import bind as sql_bind
 from merlot.sql.budget import Budget
 from merlot.sql.parse import ParsedQuery
+from merlot.sql.views import BindContext
 from merlot.tree.nodes import BoundQuery, Call, Expr, Literal, Value
 from merlot.vectors import account
 from merlot.vectors.errors import LimitExceededError, QueryArithmeticError
@@ -32,9 +34,11 @@ def bind(
     options: Mapping[str, str] | None = None,
     moment: Moment | None = None,
     budget: Budget | None = None,
+    view: AccessView = WHOLE_TABLE,
 ) -> BoundQuery:
     """Bind a query by `sql.bind.bind`, with constants folded."""
-    return sql_bind.bind(parsed, schema, options, fold=folding(budget), moment=moment, budget=budget)
+    context = BindContext(folding(budget), moment, budget)
+    return sql_bind.bind(parsed, schema, options, context=context, view=view)
 
 
 def folding(budget: Budget | None) -> Callable[[Call], Expr]:

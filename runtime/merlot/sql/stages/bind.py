@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from merlot.functions.conversion import cast_to, common_type
 from merlot.functions.instants import Moment
-from merlot.spec.schema import TableSchema
+from merlot.security.access import AccessView
+from merlot.spec.schema import FieldSpec, TableSchema
 from merlot.sql import limits, query_options, syntax
 from merlot.sql.bind import bind_order_by, bind_where, merge_options, ordinal
 from merlot.sql.budget import Budget
@@ -25,6 +26,7 @@ from merlot.sql.stages.rules import check_block
 from merlot.sql.stages.scope import ScopeRelation, StageScope
 from merlot.sql.stages.slots import Slots
 from merlot.sql.unsupported_features import feature_name
+from merlot.sql.views import BindContext, VisibleColumns, visible_columns
 from merlot.tree.errors import SqlValidationError, UnknownNameError, UnsupportedSqlError
 from merlot.tree.nodes import Call, Column, Expr, OrderKey, Output
 from merlot.tree.relations import (
@@ -56,6 +58,8 @@ class StageContext:
     """Inputs of binding, apart from the statement."""
 
     find_schema: FindSchema
+    views: Mapping[str, AccessView] = field(default_factory=dict)
+    """Views of the tables that the asker does not see whole, by name as written; read after the schema."""
     fold: Fold
     moment: Moment | None = None
     budget: Budget
@@ -342,17 +346,34 @@ class _StatementBinder:
             raise UnsupportedSqlError("names for a table's columns")
         return self._scan(node.name, node.alias)
 
-    def _scan(self, written: str, alias: str) -> tuple[Scan, ScopeRelation]:
+    def _scan(self, written: str, alias: str) -> tuple[Relation, ScopeRelation]:
         schema = self.context.find_schema(written)
         id_ = self.new_id("t")
         self._tables[id_] = written
-        columns = tuple(
-            (field.name, Column(f"{id_}.{field.name}", SqlType(TypeName(field.type), field.multi_value)))
-            for field in schema.fields
-        )
         names = {alias} if alias else {written, written.removesuffix("_OFFLINE").removesuffix("_REALTIME")}
         qualifiers = frozenset(name.lower() for name in names)
-        return Scan(id_, written), ScopeRelation(id_, qualifiers, columns, is_table=True)
+        view = self.context.views.get(written)
+        if view is None:
+            columns = tuple((field.name, _column(id_, field)) for field in schema.fields)
+            return Scan(id_, written), ScopeRelation(id_, qualifiers, columns, is_table=True)
+        binding = BindContext(self.context.fold, self.context.moment, self.context.budget)
+        visible = visible_columns(view, written, schema, binding, nulls=True, prefix=f"{id_}.")
+        if visible.masks:
+            return self._masked_scan(Scan(id_, written), qualifiers, visible)
+        columns = tuple((field.name, _column(id_, field)) for field in visible.schema.fields)
+        return Scan(id_, written), ScopeRelation(id_, qualifiers, columns)
+
+    def _masked_scan(
+        self, scan: Scan, qualifiers: frozenset[str], visible: VisibleColumns
+    ) -> tuple[DerivedTable, ScopeRelation]:
+        """Return a subquery that selects the columns which exist, and masks in their places."""
+        id_ = self.new_id("d")
+        outputs = tuple(
+            Output(field.name, visible.expression(field, _column(scan.id, field))) for field in visible.schema.fields
+        )
+        self._names |= {f"{scan.id}.{field.name}": field.name for field in visible.schema.fields}
+        columns = _numbered(id_, outputs)
+        return DerivedTable(id_, Block(source=scan, outputs=outputs)), ScopeRelation(id_, qualifiers, columns)
 
     def _values(self, node: syntax.Values) -> tuple[Values, ScopeRelation]:
         binder = self._binder(StageScope(), "VALUES")
@@ -406,10 +427,16 @@ def _merged(kind: JoinKind, left: Expr, right: Column) -> Expr:
 
 
 def _source(id_: str, alias: str, outputs: Sequence[Output]) -> ScopeRelation:
-    columns = tuple(
-        (output.label, Column(f"{id_}.c{number}", output.expr.type)) for number, output in enumerate(outputs)
-    )
-    return ScopeRelation(id_, frozenset({alias.lower()}) if alias else frozenset(), columns)
+    return ScopeRelation(id_, frozenset({alias.lower()}) if alias else frozenset(), _numbered(id_, outputs))
+
+
+def _numbered(id_: str, outputs: Sequence[Output]) -> tuple[tuple[str, Column], ...]:
+    """Return the columns of a relation by name: `id.c0`, `id.c1`, …"""
+    return tuple((output.label, Column(f"{id_}.c{number}", output.expr.type)) for number, output in enumerate(outputs))
+
+
+def _column(id_: str, field: FieldSpec) -> Column:
+    return Column(f"{id_}.{field.name}", SqlType(TypeName(field.type), field.multi_value))
 
 
 def _renamed(outputs: Sequence[Output], names: Sequence[str], what: str) -> Sequence[Output]:

@@ -1,8 +1,13 @@
-"""Wake a task on the event loop from other threads, as a metastore's watches do for a loop that reads again."""
+"""Loops on the event loop that block in a thread of their own and are woken from other threads, as by watches."""
 
 import asyncio
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self, TypeVar
+
+T = TypeVar("T")
 
 
 def run_on(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
@@ -31,3 +36,22 @@ class WakeUp:
                 await self._called.wait()
                 await asyncio.sleep(settle_s)
         self._called.clear()
+
+
+class OwnThread:
+    """One thread for the blocking calls of a loop: those of the event loop may all wait on behalf of clients."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=False)
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Return what the function returns, called in the thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)

@@ -6,12 +6,10 @@ names that watches leave. Losing the lease or the metastore ends a round, and so
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -52,7 +50,7 @@ from merlot.errors import (
 from merlot.ids import InstanceId, TableName
 from merlot.metastore.protocol import Check, Metastore, Watch
 from merlot.spec.table import TableSpec
-from merlot.wakeups import WakeUp
+from merlot.wakeups import OwnThread, WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,15 +138,12 @@ class ControllerLoop:
         """Run until cancelled; then release the lease."""
         wake_up = WakeUp()
         self._wake = wake_up.call
-        in_thread = asyncio.get_running_loop().run_in_executor
-        # A thread of its own: those of the event loop may all wait for a slow deep store on behalf of clients.
-        threads = ThreadPoolExecutor(1, thread_name_prefix="controller-round")
-        try:
-            while True:
-                await wake_up.wait(await in_thread(threads, self.round))
-        finally:
-            await in_thread(threads, self.close)
-            threads.shutdown(wait=False)
+        with OwnThread("controller-round") as thread:
+            try:
+                while True:
+                    await wake_up.wait(await thread.run(self.round))
+            finally:
+                await thread.run(self.close)
 
     def round(self) -> float:
         """Look, decide and act once; return the number of seconds to wait for a wake-up. Blocks."""

@@ -34,32 +34,21 @@ class MetastoreClosedError(MetastoreSilentError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node's bytes and the version that a compare-and-set must present."""
+    """A node's record and the version that a compare-and-set must present."""
 
-    data: bytes
+    record: bytes = field(repr=False)
     version: int
     modified_ms: int | None = field(default=None, compare=False)
     """Time of the last write by the store's own clock, UTC; None if the store has no clock of its own."""
-
-
-class DamagedNode(Node):
-    """A node whose record is not what was written. Its `data` raises CorruptionError, naming the path."""
-
-    __slots__ = ("cause",)
-    cause: str
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
-
-    def __init__(self, cause: CorruptionError, version: int, modified_ms: int | None = None) -> None:
-        for name, value in (("cause", str(cause)), ("version", version), ("modified_ms", modified_ms)):
-            object.__setattr__(self, name, value)
-
-    def __repr__(self) -> str:
-        return f"DamagedNode({self.cause!r}, version={self.version})"
+    damage: str = ""
+    """Error that names the path, if the record is not what was written."""
 
     @property
     def data(self) -> bytes:
-        raise CorruptionError(self.cause)
+        """The record. Raises CorruptionError if it is damaged."""
+        if self.damage:
+            raise CorruptionError(self.damage)
+        return self.record
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +120,8 @@ class Metastore(Protocol):
         ...
 
     def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Return the nodes in order, pipelined; they are not one snapshot. A damaged record is a `DamagedNode`: the
-        others can be read."""
+        """Return the nodes in order, pipelined; they are not one snapshot. The others can be read if
+        one is damaged."""
         ...
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False) -> None:
@@ -177,8 +166,8 @@ class Metastore(Protocol):
 
 def undamaged(node: Node | None) -> Node | None:
     """Return the node; raise CorruptionError if its record is damaged."""
-    if isinstance(node, DamagedNode):
-        raise CorruptionError(node.cause)
+    if node is not None and node.damage:
+        raise CorruptionError(node.damage)
     return node
 
 

@@ -22,7 +22,6 @@ from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
-    DamagedNode,
     Delete,
     MetastoreClosedError,
     MetastoreSilentError,
@@ -89,14 +88,14 @@ class SqliteMetastore:
     def put(self, path: str, data: bytes, version: int) -> int:
         check_size([Put(path, data, version)])
         with self._transaction() as (cursor, changes):
-            if _get(cursor, path) is None:
+            if _read(cursor, path) is None:
                 raise NotFoundError(f"node is missing path={path}")
             _apply(cursor, Put(path, data, version), self._session, changes)
         return version + 1
 
     def delete(self, path: str, version: int | None = None) -> None:
         with self._transaction() as (cursor, changes):
-            if _get(cursor, path) is None:
+            if _read(cursor, path) is None:
                 raise NotFoundError(f"node is missing path={path}")
             _apply(cursor, Delete(path, version), self._session, changes)
 
@@ -263,10 +262,6 @@ def _wrapped(path: Path) -> Iterator[None]:
         raise CorruptionError(f"metastore file is damaged path={path} cause={error}") from error
 
 
-def _get(cursor: sqlite3.Cursor, path: str) -> Node | None:
-    return undamaged(_read(cursor, path))
-
-
 def _read(cursor: sqlite3.Cursor, path: str) -> Node | None:
     # A bit that flips in a row may make its bytes a text.
     row = cursor.execute("SELECT CAST(data AS BLOB), version, session FROM nodes WHERE path = ?", (path,)).fetchone()
@@ -276,7 +271,7 @@ def _read(cursor: sqlite3.Cursor, path: str) -> Node | None:
     try:
         return Node(opened(data, path, _facts(version, is_ephemeral=session != _PERSISTENT)), version)
     except CorruptionError as error:
-        return DamagedNode(error, version)
+        return Node(b"", version, damage=str(error))
 
 
 def _apply(cursor: sqlite3.Cursor, op: Op, session: int, changes: set[str]) -> None:
@@ -307,7 +302,7 @@ def _create(cursor: sqlite3.Cursor, op: Create, session: int, changes: set[str])
             _insert(cursor, Create(parent, b""), _PERSISTENT, changes)
         elif row[0] != _PERSISTENT:
             raise ConflictError(f"ephemeral cannot have children op=Create path={op.path}")
-    if _get(cursor, op.path) is not None:
+    if _read(cursor, op.path) is not None:
         raise ConflictError(f"node exists op=Create path={op.path}")
     _insert(cursor, op, session if op.ephemeral else _PERSISTENT, changes)
 
@@ -330,7 +325,7 @@ def _drop_session(cursor: sqlite3.Cursor, session: int, changes: set[str]) -> No
 
 
 def _expect(cursor: sqlite3.Cursor, op: Op, path: str, version: int | None) -> None:
-    node = _get(cursor, path)
+    node = _read(cursor, path)
     name = type(op).__name__
     if node is None:
         raise ConflictError(f"node is missing op={name} path={path}")

@@ -37,7 +37,6 @@ from merlot.metastore.checksums import opened, sealed
 from merlot.metastore.protocol import (
     Check,
     Create,
-    DamagedNode,
     Delete,
     MetastoreClosedError,
     MetastoreSilentError,
@@ -322,7 +321,7 @@ def _node(path: str, answer: Any, deadline: _Deadline) -> Node | None:
     try:
         return Node(opened(data, path), stat.version, stat.mtime)
     except CorruptionError as error:
-        return DamagedNode(error, stat.version, stat.mtime)
+        return Node(b"", stat.version, stat.mtime, damage=str(error))
 
 
 def _is_missing(answer: Any, deadline: _Deadline) -> bool:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from merlot.clock import Clock
@@ -31,6 +30,7 @@ from merlot.errors import ConflictError, MerlotError, NotFoundError
 from merlot.ids import SegmentKey, TableName
 from merlot.metastore.protocol import Check, Metastore
 from merlot.spec.upserting import CompactionSpec
+from merlot.wakeups import OwnThread
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,14 +49,10 @@ class CompactionLoop:
 
     async def run(self) -> None:
         """Make tasks until cancelled."""
-        in_thread = asyncio.get_running_loop().run_in_executor
-        threads = ThreadPoolExecutor(1, thread_name_prefix="compaction-round")  # clients may hold all others
-        try:
+        with OwnThread("compaction-round") as thread:
             while True:
-                await in_thread(threads, self.round)
+                await thread.run(self.round)
                 await asyncio.sleep(LOOK_S)
-        finally:
-            threads.shutdown(wait=False)
 
     def round(self) -> None:
         """Look at everything once. Blocks; never raises."""

@@ -7,11 +7,9 @@ an event loop; blocking calls run in one thread at a time.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from merlot.clock import Clock
@@ -24,7 +22,7 @@ from merlot.controller.merges.passes import clean_up, run_pass
 from merlot.errors import ConflictError, MerlotError
 from merlot.metastore.protocol import Check, Metastore, Watch
 from merlot.values import schedules
-from merlot.wakeups import WakeUp
+from merlot.wakeups import OwnThread, WakeUp
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,14 +71,12 @@ class MergeLoop:
         """Make tasks until cancelled."""
         wake_up = WakeUp()
         self._wake = wake_up.call
-        in_thread = asyncio.get_running_loop().run_in_executor
-        threads = ThreadPoolExecutor(1, thread_name_prefix="merge-round")  # clients may hold all others
-        try:
-            while True:
-                await wake_up.wait(await in_thread(threads, self.round), settle_s=SETTLE_S)
-        finally:
-            await in_thread(threads, self.close)
-            threads.shutdown(wait=False)
+        with OwnThread("merge-round") as thread:
+            try:
+                while True:
+                    await wake_up.wait(await thread.run(self.round), settle_s=SETTLE_S)
+            finally:
+                await thread.run(self.close)
 
     def wake(self) -> None:
         """Look again soon; any thread may call."""

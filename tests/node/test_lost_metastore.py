@@ -84,6 +84,32 @@ async def test_a_lost_metastore_is_an_error_until_the_table_is_recovered(tmp_pat
         assert status["tables"]["orders"]["metastoreLost"] == ""
 
 
+async def test_all_tables_of_a_lost_metastore_come_back_without_their_manifests(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with OwnNode(tmp_path) as own:
+        await apply(own.node, manifest())
+        await publish(own, DeepStore(str(tmp_path / "data" / "deepstore")))
+        copy = tmp_path / "data" / "deepstore" / ORDERS / "_catalog" / "manifests.json.z"
+
+        async def is_copied() -> bool:
+            return copy.exists() and await rows_of(own) == 300
+
+        await until(is_copied)
+        await own.node.stop()
+        lose_metastore(tmp_path)
+        own.node = own._made()
+        await own.node.start()
+        for flags, expected in ((["--all", "--dry-run"], "orders   unknown"), (["--manifests"], "kind: Table")):
+            assert await asyncio.to_thread(run, ["recover", *flags, "--url", own.node.url]) == 0
+            assert expected in capsys.readouterr().out
+        assert await asyncio.to_thread(run, ["recover", "--all", "--url", own.node.url]) == 0
+        assert "3 segments brought back" in capsys.readouterr().out
+        await until(is_copied)
+        assert await asyncio.to_thread(run, ["recover", "--all", "--url", own.node.url]) == 0
+        assert "nothing is lost" in capsys.readouterr().out
+
+
 def stream_manifest(topic: Path, *, upserts: bool) -> str:
     document = events_manifest(topic, flush_rows=100).model_dump(mode="json", by_alias=True, exclude_unset=True)
     if upserts:

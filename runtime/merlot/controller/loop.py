@@ -30,6 +30,7 @@ from merlot.cluster.segments.view import TableView
 from merlot.controller.cleaning.catalog_store import OpenCatalogStore
 from merlot.controller.cleaning.catalogs import Catalogs
 from merlot.controller.cleaning.cleaner import TRASH_S, CleaningConfig, TableCleaner
+from merlot.controller.cleaning.manifest_copies import ManifestCopies
 from merlot.controller.cleaning.sure_time import SureClock
 from merlot.controller.cleaning.trash import OpenFiles, Pass, empty_trash
 from merlot.controller.placement.assignment import Servers
@@ -108,6 +109,7 @@ class ControllerLoop:
         self._sure = SureClock(metastore, self._clock)
         self._cleaner = TableCleaner(metastore, config.cleaning, open_files, self._clock, self._sure)
         self._catalogs = Catalogs(metastore, open_catalog_store, self._clock)
+        self._manifests = ManifestCopies(metastore, open_catalog_store, self._clock)
         self._process = f"{config.owner}.{secrets.token_hex(5)}"
         """Name of this process. Another process of the same owner must not pardon what this one has condemned."""
         self._lease: Lease | None = None
@@ -208,6 +210,7 @@ class ControllerLoop:
         assert self._lease is not None
         self._sure.lead(self._lease)
         self._catalogs.lead(self._lease)
+        self._manifests.lead(self._lease)
         now = self._clock.monotonic()
         is_resync = now >= self._next_resync
         records, unreadable = readable_tables(self._metastore)
@@ -233,6 +236,7 @@ class ControllerLoop:
                 _LOG.error("nothing is cleaned while records cannot be read tables=%s", ",".join(sorted(unreadable)))
             else:
                 self._clean(records, cluster)
+                self._manifests.keep(records)
             self._next_resync = now + self._config.resync_s
         self._cluster = cluster
         self._forget_silent()

@@ -31,7 +31,7 @@ from merlot.cluster.segments.transaction import PutSegments, WriteContext, mutat
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
 from merlot.controller.cleaning.catalog import catalog_of, loss_reason
-from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, write_catalog
+from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, read_manifests, write_catalog
 from merlot.controller.cleaning.catalogs import stream_state
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
 from merlot.controller.cleaning.trash import DeepStoreFiles, OpenFiles, trash_lists
@@ -86,6 +86,10 @@ class Recovery:
         state: StreamStateRecord | None = None
         if from_footers:
             records = self._of_footers(target, self._access.view_of(name))
+        elif lost is None and target.record.is_unconfirmed:
+            raise UnavailableError(
+                f"no controller has compared the table with its files yet table={raw_name(name)}; try again in a moment"
+            )
         elif lost is None:
             raise InvalidInputError(
                 f"nothing of the table is missing table={raw_name(name)}; "
@@ -213,6 +217,27 @@ class Recovery:
                 newest[segment] = max((modified_ms, url), newest.get(segment, (0, "")))
         names = newest_divisions({name: modified_ms for name, (modified_ms, _) in newest.items()})
         return [self._read(target, url) for name, (_, url) in newest.items() if name in names]
+
+    def undeclared(self) -> list[Json]:
+        """Return the tables that the cluster's own deep store has copies of manifests of, but the metastore does not
+        know, with what their catalogs count. Deleted tables are not among them."""
+        store: object = None if self.open_files is None else self.open_files(None)
+        if not isinstance(store, CatalogStore):
+            raise InvalidInputError("this controller has no deep store: start it with --deep-store")
+        known = set(tables.table_names(self._metastore))
+        copies = {name: read_manifests(store, name) for name in store.tables() if name not in known}
+        return [
+            {
+                "table": raw_name(name),
+                "copiedMs": copy.written_ms,
+                "segments": 0 if catalog is None else catalog.num_segments,
+                "rows": 0 if catalog is None else catalog.total_docs,
+                "manifests": list(copy.manifests),
+            }
+            for name, copy in copies.items()
+            if copy is not None
+            for catalog in [read_catalog(store, name)]
+        ]
 
     def trash(self, name: str) -> list[Json]:
         """Return the segments in the table's trash, the last removed first."""

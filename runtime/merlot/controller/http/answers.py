@@ -196,6 +196,9 @@ RECOVERED: Final = record(
         "partitions": array(record({"partition": WHOLE, "segments": WHOLE, "offset": WHOLE})),
     }
 )
+UNDECLARED: Final = array(
+    record({"table": TEXT, "copiedMs": WHOLE, "segments": WHOLE, "rows": WHOLE, "manifests": array(OBJECT)})
+)
 TRASH: Final = array(record({"segment": TEXT, "url": TEXT, "deletedMs": WHOLE}))
 _ROLLUP: Final[dict[str, Schema]] = {
     "name": TEXT,

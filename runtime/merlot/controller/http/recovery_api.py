@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+import orjson
 from aiohttp import web
 
 from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, flag, json_answer, segment_names
 from merlot.controller.recovery import Recovery
 from merlot.http.described import FLAG, describe, query, record
-from merlot.http.door import READING, of_table
+from merlot.http.door import READING, of_cluster, of_table
 from merlot.security.access import Right
+from merlot.uris import redact
 
 
 def routes(recovery: Recovery) -> list[web.RouteDef]:
     """Return all routes."""
     api = _Recovery(recovery)
     return [
+        web.get("/undeclared", api.undeclared),
         web.post("/tables/{table}/recover", api.recover),
         web.get("/tables/{table}/trash", api.trash),
         web.post("/tables/{table}/undelete", api.undelete),
@@ -28,6 +31,14 @@ def routes(recovery: Recovery) -> list[web.RouteDef]:
 class _Recovery:
     def __init__(self, recovery: Recovery) -> None:
         self._recovery = recovery
+
+    @answered
+    @describe(answer=answers.UNDECLARED, right=of_cluster(Right.ADMIN))
+    async def undeclared(self, _: web.Request) -> web.Response:
+        """Tables that the deep store has files and manifests of, but the metastore does not know: it has lost them."""
+        body = orjson.dumps(await asyncio.to_thread(self._recovery.undeclared))
+        # Manifests from before such URIs were refused may contain credentials.
+        return web.Response(text=redact(body.decode()), content_type="application/json")
 
     @answered
     @describe(

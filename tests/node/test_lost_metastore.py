@@ -90,7 +90,7 @@ async def test_all_tables_of_a_lost_metastore_come_back_without_their_manifests(
     async with OwnNode(tmp_path) as own:
         await apply(own.node, manifest())
         await publish(own, DeepStore(str(tmp_path / "data" / "deepstore")))
-        copy = tmp_path / "data" / "deepstore" / ORDERS / "_catalog" / "manifests.json.z"
+        copy = tmp_path / "data" / "deepstore" / "_manifests" / "tables" / f"{ORDERS}.json.z"
 
         async def is_copied() -> bool:
             return copy.exists() and await rows_of(own) == 300

@@ -110,10 +110,6 @@ class Files:
             url for url in self._store.files if url.endswith(SEGMENT_SUFFIX) and url.count("/") == URI.count("/") + 2
         )
 
-    def tables(self) -> Sequence[TableName]:
-        self._reach()
-        return sorted({TableName(url.removeprefix(f"{URI}/").partition("/")[0]) for url in self._store.files})
-
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         self._reach()
         self._store.find("")

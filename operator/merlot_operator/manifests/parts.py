@@ -29,6 +29,8 @@ PORTS: Mapping[str, Mapping[str, int]] = {
     MINION: {"http": 9514},
 }
 ACCOUNT = "merlot"
+ZONE = "topology.kubernetes.io/zone"
+"""Label of nodes, which Kubernetes gives to their pods too since 1.35."""
 DRIVER_ACCOUNT = "merlot-spark-driver"
 EXECUTOR_ACCOUNT = "merlot-spark-executor"
 
@@ -214,6 +216,7 @@ def _container(pod: RolePod, config: Config) -> Json:
         "env": [
             field_variable("POD_NAME", "metadata.name"),
             field_variable("POD_IP", "status.podIP"),
+            field_variable("MERLOT_ZONE", f"metadata.labels['{ZONE}']"),
             *environment(config, _url_variable(pod.role)),
             *_store_variable(pod.stores),
         ],
@@ -289,5 +292,5 @@ def _spread(labels_: Mapping[str, str]) -> list[Json]:
             "whenUnsatisfiable": "ScheduleAnyway",
             "labelSelector": {"matchLabels": selector(labels_)},
         }
-        for key in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        for key in (ZONE, "kubernetes.io/hostname")
     ]

@@ -136,7 +136,7 @@ def instances(how: Output = ListFormat.TABLE, url: Url = DEFAULT_URL) -> None:
     """List the processes of the cluster that are alive."""
     rows = [_instance(instance) for instance in NodeClient(url).get("/instances")["details"]]
     columns = {"NAME": "instanceName", "ROLE": "roleName", "HTTP": "http", "SINCE": "since"}
-    wide = {"QUERIES": "queries", "TAGS": "tagNames", "VERSION": "version"}
+    wide = {"QUERIES": "queries", "TAGS": "tagNames", "ZONE": "zone", "VERSION": "version"}
     output.show_list(rows, columns, wide, how)
 
 

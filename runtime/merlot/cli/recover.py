@@ -42,7 +42,7 @@ def recover(
     Segments come back as the catalog beside their files has them. A table that
     consumes a stream reads on where its last committed segments end. After the
     metastore has lost everything, --all declares tables by the copies of their
-    manifests, which lie beside their files too.
+    manifests in the deep store.
     """
     _check_usage(table, is_all=all_tables or manifests, dry_run=dry_run)
     if accept_loss and from_footers:
@@ -82,6 +82,10 @@ def _recover_all(client: NodeClient, query: Mapping[str, str], *, dry_run: bool)
         return
     failed = [name for name in lost if not _tried(client, name, query)]
     for entry in undeclared:
+        if entry["problem"]:
+            output.warn(f"table/{entry['table']}: {entry['problem']}")
+            failed.append(entry["table"])
+            continue
         _declare(client, entry["manifests"])
         if entry["segments"] and not _tried(client, entry["table"], query):
             failed.append(entry["table"])
@@ -93,7 +97,13 @@ def _recover_all(client: NodeClient, query: Mapping[str, str], *, dry_run: bool)
 
 def _show(undeclared: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> None:
     rows = [
-        [entry["table"], "unknown", entry["segments"], entry["rows"], output.instant(entry["copiedMs"])]
+        [
+            entry["table"],
+            "damaged" if entry["problem"] else "unknown",
+            entry["segments"],
+            entry["rows"],
+            output.instant(entry["copiedMs"]),
+        ]
         for entry in undeclared
     ]
     rows += [[name, "lost", "", "", ""] for name in lost]

@@ -377,6 +377,12 @@ def server(
         ),
     ] = None,
     tenant: Annotated[str, typer.Option("--tenant", help="Server tenant whose tables it serves.")] = "default",
+    zone: Annotated[
+        str,
+        typer.Option(
+            "--zone", envvar="MERLOT_ZONE", help="Zone that may fail as a whole; replicas are spread over zones."
+        ),
+    ] = "",
     secrets_dir: SecretsDir = None,
     stream_folders: StreamFolders = NOTHING,
     stream_hosts: Annotated[
@@ -415,6 +421,7 @@ def server(
         query_port=query_port,
         instance=instance,
         tenant=tenant,
+        zone=zone,
         secrets_dir=secrets_dir,
         stream_hosts=_listed(stream_hosts),
         stream_folders=_folders(stream_folders),

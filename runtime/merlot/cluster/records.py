@@ -477,6 +477,8 @@ class InstanceRecord(Record):
     query_port: int = Field(default=0, validation_alias=AliasChoices("queryPort", "query_port", "grpcPort"))
     """Port for brokers' requests on a server, for gRPC clients on a broker. `grpcPort` is its old name."""
     tenant: str = "default"
+    zone: str = ""
+    """Zone that may fail as a whole; empty if it is unknown."""
     tags: tuple[str, ...] = ()
     started_ms: int = -1
     version: str = ""

@@ -371,7 +371,12 @@ class ControllerLoop:
             since = self._silent_since.setdefault(server, now)
             if now - since >= self._config.server_grace_s:
                 gone.add(server)
-        return Servers(live=ours - cluster.leaving, gone=frozenset(gone), leaving=cluster.leaving - gone)
+        return Servers(
+            live=ours - cluster.leaving,
+            gone=frozenset(gone),
+            leaving=cluster.leaving - gone,
+            zones={server: record.zone for server, record in cluster.live.items()},
+        )
 
     def _has_grace_ended(self, now: float) -> bool:
         return any(now - since >= self._config.server_grace_s for since in self._silent_since.values())

@@ -16,6 +16,7 @@ from merlot.cluster.consuming.stream_facts import check_topic, restore_state
 from merlot.cluster.lineage.replacements import list_entries, revert_replacement
 from merlot.cluster.losses import CatalogRecord, find_lost, forget_lost, store_id
 from merlot.cluster.manifests import tables
+from merlot.cluster.manifests.copies import ManifestsRecord
 from merlot.cluster.records import (
     AskedEnd,
     ConsumingStatus,
@@ -31,13 +32,15 @@ from merlot.cluster.segments.transaction import PutSegments, WriteContext, mutat
 from merlot.cluster.segments.view import TableView
 from merlot.controller.access import ClusterAccess
 from merlot.controller.cleaning.catalog import catalog_of, loss_reason
-from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, read_manifests, write_catalog
+from merlot.controller.cleaning.catalog_store import CatalogStore, read_catalog, write_catalog
 from merlot.controller.cleaning.catalogs import stream_state
+from merlot.controller.cleaning.manifest_copies import ListedStore, read_copies
 from merlot.controller.cleaning.removed import RemovedFile, check_restorable, removed_files, segment_of
 from merlot.controller.cleaning.trash import DeepStoreFiles, OpenFiles, trash_lists
-from merlot.errors import ConflictError, InvalidInputError, NotFoundError, UnavailableError
+from merlot.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError, UnavailableError
 from merlot.ids import SegmentKey, TableName, raw_name
 from merlot.pinot.cluster_json import Json
+from merlot.spec.manifest import from_stored
 from merlot.spec.table import TableSpec
 
 
@@ -222,22 +225,28 @@ class Recovery:
         """Return the tables that the cluster's own deep store has copies of manifests of, but the metastore does not
         know, with what their catalogs count. Deleted tables are not among them."""
         store: object = None if self.open_files is None else self.open_files(None)
-        if not isinstance(store, CatalogStore):
-            raise InvalidInputError("this controller has no deep store: start it with --deep-store")
-        known = set(tables.table_names(self._metastore))
-        copies = {name: read_manifests(store, name) for name in store.tables() if name not in known}
-        return [
-            {
-                "table": raw_name(name),
-                "copiedMs": copy.written_ms,
-                "segments": 0 if catalog is None else catalog.num_segments,
-                "rows": 0 if catalog is None else catalog.total_docs,
-                "manifests": list(copy.manifests),
-            }
-            for name, copy in copies.items()
-            if copy is not None
-            for catalog in [read_catalog(store, name)]
-        ]
+        if not isinstance(store, ListedStore):
+            raise _no_deep_store()
+        declared = set(tables.table_names(self._metastore))
+        return [self._undeclared(name, copy) for name, copy in read_copies(store).items() if name not in declared]
+
+    def _undeclared(self, name: TableName, copy: ManifestsRecord) -> Json:
+        assert self.open_files is not None
+        [document] = [document for document in copy.manifests if document["kind"] == "Table"]
+        store: object = self.open_files(from_stored(document).spec.deep_store_uri)
+        catalog, problem = None, ""
+        try:
+            catalog = read_catalog(store, name) if isinstance(store, CatalogStore) else None
+        except CorruptionError as error:
+            problem = str(error)
+        return {
+            "table": raw_name(name),
+            "copiedMs": copy.written_ms,
+            "segments": 0 if catalog is None else catalog.num_segments,
+            "rows": 0 if catalog is None else catalog.total_docs,
+            "problem": problem,
+            "manifests": list(copy.manifests),
+        }
 
     def trash(self, name: str) -> list[Json]:
         """Return the segments in the table's trash, the last removed first."""
@@ -284,8 +293,12 @@ class Recovery:
         files = None if self.open_files is None else self.open_files(declared)
         store: object = files
         if uri is None or files is None or not isinstance(store, CatalogStore):
-            raise InvalidInputError("this controller has no deep store: start it with --deep-store")
+            raise _no_deep_store()
         return _RecoveryTarget(record, spec, uri, files, store)
+
+
+def _no_deep_store() -> InvalidInputError:
+    return InvalidInputError("this controller has no deep store: start it with --deep-store")
 
 
 def _check_unconsumed(view: TableView, keys: Collection[SegmentKey]) -> None:

@@ -132,6 +132,7 @@ def instance(record: InstanceRecord) -> Json:
         "queryPort": record.query_port or -1,
         "tags": [record.tenant, *record.tags],
         "role": str(record.role),
+        "zone": record.zone,
         "startedMs": record.started_ms,
         "tls": record.tls,
         "version": record.version,

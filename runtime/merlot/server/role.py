@@ -97,6 +97,8 @@ class ServerConfig:
     """Name of the instance, by default Server_{host}_{query port}. Assignments go by it: it should outlive the
     process."""
     tenant: str = "default"
+    zone: str = ""
+    """Zone that may fail as a whole; empty if it is unknown."""
     grace_s: float = 60.0
     """Seconds for which a replaced or removed version is still served."""
     drain_linger_s: float = 2.0
@@ -355,6 +357,7 @@ class ServerRole:
             http_port=self.http_port,
             query_port=self.query_port,
             tenant=self._config.tenant,
+            zone=self._config.zone,
             started_ms=self._clock.now_ms(),
             version=__version__,
             tls=self._config.certificates is not None,

@@ -183,18 +183,6 @@ class DeepStore:
         """Return the URLs of a table's segment files, sorted."""
         return [url for url in self._files(table, recursive=False) if url.endswith(SUFFIX)]
 
-    def tables(self) -> Sequence[TableName]:
-        """Return the names of the folders at the store's root, sorted: each may be a table's."""
-
-        def attempt() -> Sequence[TableName]:
-            with self._translating("list", ""):
-                if self._is_local:
-                    return sorted(map(TableName, self._local.folders()))
-                infos = self._fs.get_file_info(fs.FileSelector(self._root, allow_not_found=True))
-                return sorted(TableName(info.base_name) for info in infos if info.type == fs.FileType.Directory)
-
-        return retrying(self._retry, attempt)
-
     def list_below(self, table: TableName, folder: str) -> Sequence[str]:
         """Return the URLs of all files in a folder of a table and in its subfolders, sorted."""
         return self._files(f"{table}/{folder}", recursive=True)

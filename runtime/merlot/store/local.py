@@ -72,14 +72,6 @@ class LocalFolder:
                     folders.clear()
         return paths
 
-    def folders(self) -> Sequence[str]:
-        """Return the names of the folders below the folder; none if it is missing."""
-        try:
-            with os.scandir(self._root) as entries:
-                return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            return []
-
     def make_parent(self, path: str) -> None:
         """Make the folder of a file, and the folders on the way to it."""
         os.makedirs(self._root, exist_ok=True)

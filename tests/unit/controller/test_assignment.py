@@ -55,6 +55,49 @@ def test_a_change_of_servers_is_balanced_by_the_fewest_moves_and_then_stable(
         assert moved <= new_replicas + sum(max(0, old[server] - (most - 1)) for server in before)
 
 
+zones_of_servers = st.fixed_dictionaries({server: st.sampled_from("abc") for server in SERVERS})
+
+
+@given(
+    zones=zones_of_servers,
+    before=server_sets,
+    after=server_sets.filter(bool),
+    replication=st.integers(1, 3),
+    later=st.integers(1, 3),
+)
+def test_replicas_are_in_as_many_zones_as_can_be_and_then_even(
+    zones: dict[InstanceId, str],
+    before: frozenset[InstanceId],
+    after: frozenset[InstanceId],
+    replication: int,
+    later: int,
+) -> None:
+    current = assign(names(20), {}, Servers(live=before, zones=zones), replication)
+    servers = Servers(live=after, gone=before - after, zones=zones)
+    settled = {**current, **assign(names(20), current, servers, later)}
+    for _ in range(3):
+        settled |= assign(names(20), settled, servers, later)
+    assert assign(names(20), settled, servers, later) == {}
+    most = min(later, servers.num_zones(after))
+    for name in names(20):
+        assert len(set(settled[name])) == min(later, len(after))
+        assert servers.num_zones(settled[name]) == most
+    loads = loads_of(settled)
+    for zone in set(zones.values()):
+        within = [loads[server] for server in after if zones[server] == zone]
+        assert max(within, default=0) - min(within, default=0) <= 1
+
+
+def test_segments_that_share_a_zone_are_spread_when_another_zone_gets_a_server() -> None:
+    current = dict.fromkeys(names(10), (SERVERS[0], SERVERS[1]))
+    zones = {SERVERS[0]: "a", SERVERS[1]: "a", SERVERS[2]: "b"}
+    servers = Servers(live=frozenset(SERVERS[:3]), zones=zones)
+    settled = {**current, **assign(names(10), current, servers, 2)}
+    assert loads_of(settled) == {SERVERS[0]: 5, SERVERS[1]: 5, SERVERS[2]: 10}
+    lost = Servers(live=frozenset(SERVERS[:2]), gone=frozenset(SERVERS[2:3]), zones=zones)
+    assert loads_of({**settled, **assign(names(10), settled, lost, 2)}) == {SERVERS[0]: 10, SERVERS[1]: 10}
+
+
 class Compared(str):
     """A server's id that counts its comparisons."""
 

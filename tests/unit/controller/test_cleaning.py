@@ -610,9 +610,6 @@ class CatalogFiles(Files):
     def put(self, source: Path, url: str) -> None:
         raise NotImplementedError
 
-    def tables(self) -> list[TableName]:
-        raise NotImplementedError
-
     def read(self, url: str, verify: Callable[[bytes], CatalogRecord]) -> CatalogRecord:
         if self.catalog is None:
             raise NotFoundError(f"file does not exist url={url}")

@@ -114,14 +114,26 @@ def segment(name: str, crc: int = 1) -> SegmentRecord:
     return SegmentRecord(name=name, crc=crc, size_bytes=1, url=f"file:///d/{TABLE}/{name}@{crc}.mseg", total_docs=1)
 
 
-def server(store: SqliteMetastore, number: int) -> Registration:
+def server(store: SqliteMetastore, number: int, zone: str = "") -> Registration:
     instance = InstanceId(f"Server_host_{number}")
-    return register(store.session(), InstanceRecord(id=instance, role=Role.SERVER, host="host"))
+    return register(store.session(), InstanceRecord(id=instance, role=Role.SERVER, host="host", zone=zone))
 
 
 def loads(view: TableView) -> list[int]:
     servers = {one for assigned in view.assignment.values() for one in assigned}
     return sorted(sum(one in assigned for assigned in view.assignment.values()) for one in servers)
+
+
+def test_replicas_are_in_different_zones(store: SqliteMetastore, loop: ControllerLoop) -> None:
+    make_table(store, replication=2)
+    for number, zone in enumerate("aab"):
+        server(store, number, zone)
+    loop.round()
+    view = load(store, TABLE)
+    assert len(view.assignment) == 6
+    for servers in view.assignment.values():
+        assert InstanceId("Server_host_2") in servers
+        assert len(servers) == 2
 
 
 def test_segments_are_assigned_to_live_servers_and_moved_when_one_joins(

@@ -13,8 +13,7 @@ from merlot.cluster.manifests import rollups, tables, upserts
 from merlot.cluster.manifests.tables import Files, readable_tables
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.publish import publish
-from merlot.controller.cleaning.catalog_store import read_manifests
-from merlot.controller.cleaning.manifest_copies import ManifestCopies
+from merlot.controller.cleaning.manifest_copies import ManifestCopies, read_copies
 from merlot.controller.service import ControllerService
 from merlot.errors import UnavailableError
 from merlot.ids import TableName
@@ -75,7 +74,7 @@ class CountingStore(DeepStore):
     silent: TableName | None = None
 
     def put(self, source: Path, url: str) -> None:
-        if self.silent is not None and f"/{self.silent}/" in url:
+        if self.silent is not None and f"/{self.silent}." in url:
             raise UnavailableError("deep store does not answer")
         self.num_puts += 1
         super().put(source, url)
@@ -100,7 +99,7 @@ class Leader:
         self.copies.keep(readable_tables(self.metastore)[0])
 
     def kinds(self, table: TableName) -> list[tuple[str, str]]:
-        copy = read_manifests(self.store, table)
+        copy = read_copies(self.store).get(table)
         return [] if copy is None else [(one["kind"], one["metadata"]["name"]) for one in copy.manifests]
 
 
@@ -115,7 +114,7 @@ def test_what_a_table_needs_is_copied_in_the_order_in_which_it_can_be_applied(le
     leader.keep()
     assert leader.kinds(TABLE) == [("Table", "t"), ("MergeRollupTask", "t-by-day")]
     assert leader.kinds(TableName("u_OFFLINE")) == [("UpsertConfig", "latest"), ("Table", "u")]
-    copy = read_manifests(leader.store, TABLE)
+    copy = read_copies(leader.store).get(TABLE)
     assert copy is not None
     assert copy.manifests[0] == tables.get_table(leader.metastore, "t").manifest
 
@@ -129,7 +128,7 @@ def test_only_changes_are_written(leader: Leader) -> None:
     leader.apply("t", DOCUMENTS.replace("role: metric}", "role: metric}, {name: more, type: INT}"))
     leader.keep()
     assert leader.store.num_puts == 3
-    copy = read_manifests(leader.store, TABLE)
+    copy = read_copies(leader.store).get(TABLE)
     assert copy is not None
     assert len(copy.manifests[0]["spec"]["schema"]["fields"]) == 3
     rollups.delete_rollup(leader.metastore, "t-by-day")
@@ -168,6 +167,21 @@ def test_the_copy_of_a_table_that_is_merely_absent_stays(
     with caplog.at_level(logging.ERROR):
         Leader(SqliteMetastore(tmp_path / "new.sqlite"), leader.store).keep()
     assert "run merlot recover --all tables=other_OFFLINE,t_OFFLINE" in caplog.text
+    empty.close()
+
+
+def test_damage_hides_only_what_is_damaged(leader: Leader, tmp_path: Path) -> None:
+    for name in ("t", "other", "third"):
+        leader.apply(name)
+    leader.keep()
+    folder = tmp_path / "deep"
+    (folder / "_manifests" / "tables" / f"{OTHER}.json.z").write_bytes(b"torn")
+    (folder / TABLE / "_catalog").mkdir(parents=True)
+    (folder / TABLE / "_catalog" / "segments.json.z").write_bytes(b"torn")
+    empty = SqliteMetastore(tmp_path / "empty.sqlite")
+    recovery = ControllerService(empty, leader.clock).recovery
+    recovery.open_files = lambda _: leader.store
+    assert {one["table"]: bool(one["problem"]) for one in recovery.undeclared()} == {"t": True, "third": False}
     empty.close()
 
 

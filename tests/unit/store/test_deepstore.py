@@ -92,7 +92,6 @@ def test_what_is_in_folders_beside_the_segments_is_listed_apart(store: DeepStore
         store.put(written(tmp_path / "file"), url)
     assert store.list(TABLE) == [store.url_of(TABLE, KEY)]
     assert store.list_below(TABLE, ".shuffle") == beside
-    assert store.tables() == [TABLE]
     assert store.list_below(TABLE, ".nothing") == store.list_below(TableName("none_OFFLINE"), ".shuffle") == []
 
 

@@ -1,4 +1,4 @@
-"""Copies of manifests, to lie beside the files of the tables that they describe. Who has the files has them too."""
+"""Copies of manifests, to lie in the deep store: who has the files of tables can declare these again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from merlot.spec.manifest import from_stored
 
 
 class ManifestsRecord(PackedRecord):
-    """Manifests of a table, in a file beside those of its segments."""
+    """Manifests of a table, in a file of the deep store."""
 
     written_ms: int
     manifests: tuple[dict[str, Any], ...]

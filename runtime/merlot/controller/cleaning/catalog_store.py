@@ -1,28 +1,25 @@
-"""Storage of a table's catalog and of copies of its manifests: a folder of its own beside the segments' files."""
+"""Storage of a table's catalog: a folder of its own beside the segments' files."""
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from merlot.cluster.losses import CatalogChanges, CatalogRecord
-from merlot.cluster.manifests.copies import ManifestsRecord
-from merlot.cluster.record import Record
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import TableName
 
 T = TypeVar("T")
-RecordT = TypeVar("RecordT", bound=Record)
+CatalogT = TypeVar("CatalogT", bound=CatalogRecord)
 
 _LOG = logging.getLogger(__name__)
 
 FOLDER: Final = "_catalog"
 FILE: Final = "segments.json.z"
 CHANGES_FILE: Final = "changes.json.z"
-MANIFESTS_FILE: Final = "manifests.json.z"
 
 
 @runtime_checkable
@@ -33,7 +30,6 @@ class CatalogStore(Protocol):
     def put(self, source: Path, url: str) -> None: ...
     def read(self, url: str, verify: Callable[[bytes], T]) -> T: ...
     def delete(self, url: str) -> None: ...
-    def tables(self) -> Sequence[TableName]: ...
 
 
 OpenCatalogStore = Callable[[str | None], CatalogStore]
@@ -66,34 +62,19 @@ def write_changes(store: CatalogStore, table: TableName, changes: CatalogChanges
 
 def delete_catalog(store: CatalogStore, table: TableName) -> None:
     """Delete the catalog of a table that is gone with its files."""
-    for name in (MANIFESTS_FILE, CHANGES_FILE, FILE):
+    for name in (CHANGES_FILE, FILE):
         store.delete(store.url_below(table, FOLDER, name))
 
 
-def read_manifests(store: CatalogStore, table: TableName) -> ManifestsRecord | None:
-    """Return the copy of the table's manifests; None if there is none. Raise CorruptionError if it cannot be read."""
-    return _read(store, store.url_below(table, FOLDER, MANIFESTS_FILE), ManifestsRecord)
-
-
-def write_manifests(store: CatalogStore, table: TableName, manifests: ManifestsRecord) -> None:
-    """Replace the copy of the table's manifests."""
-    _write(store, store.url_below(table, FOLDER, MANIFESTS_FILE), manifests)
-
-
-def delete_manifests(store: CatalogStore, table: TableName) -> None:
-    """Delete the copy of the manifests of a table that was deleted."""
-    store.delete(store.url_below(table, FOLDER, MANIFESTS_FILE))
-
-
-def _read(store: CatalogStore, url: str, kind: type[RecordT]) -> RecordT | None:
+def _read(store: CatalogStore, url: str, kind: type[CatalogT]) -> CatalogT | None:
     try:
         return store.read(url, lambda data: kind.from_bytes(bytes(data), url))
     except NotFoundError:
         return None
 
 
-def _write(store: CatalogStore, url: str, record: Record) -> None:
+def _write(store: CatalogStore, url: str, catalog: CatalogRecord) -> None:
     with tempfile.TemporaryDirectory(prefix="merlot-catalog-") as folder:
         path = Path(folder) / FILE
-        path.write_bytes(record.to_bytes())
+        path.write_bytes(catalog.to_bytes())
         store.put(path, url)

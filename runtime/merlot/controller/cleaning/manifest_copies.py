@@ -1,15 +1,18 @@
-"""Copies of manifests beside the files of tables, from which `merlot recover --all` declares tables again.
+"""Copies of manifests in the cluster's own deep store, from which `merlot recover --all` declares tables again.
 
-Only the leader's thread uses them. A copy is written once a minute if a manifest has changed, and deleted once the
-metastore says that its table was deleted. A table that is merely absent may be lost, so its copy stays.
+The leader's thread writes them once a minute if a manifest has changed, and deletes a copy once the metastore says that
+its table was deleted. A table that is merely absent may be lost, so its copy stays. The copies of all tables lie in one
+folder, since not every object store lists folders.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol, runtime_checkable
 
 from merlot.clock import Clock
 from merlot.cluster import paths
@@ -18,21 +21,47 @@ from merlot.cluster.losses import lost_tables
 from merlot.cluster.manifests.copies import ManifestsRecord, manifests_by_table
 from merlot.cluster.manifests.tables import find_retained
 from merlot.cluster.records import TableRecord
-from merlot.controller.cleaning.catalog_store import (
-    CatalogStore,
-    OpenCatalogStore,
-    delete_manifests,
-    read_manifests,
-    write_manifests,
-)
-from merlot.controller.cleaning.trash import declared_store, trash_lists
-from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
+from merlot.controller.cleaning.catalog_store import CatalogStore, OpenCatalogStore
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 
 _LOG = logging.getLogger(__name__)
 
-_DELETED: Final = ()
+FOLDER: Final = TableName("_manifests")
+"""Folder beside those of tables. No table has its name, since their names end in their type."""
+_TABLES: Final = "tables"
+_SUFFIX: Final = ".json.z"
+
+
+@runtime_checkable
+class ListedStore(CatalogStore, Protocol):
+    """The part of a deep store that copies of manifests need."""
+
+    def list_below(self, table: TableName, folder: str) -> Sequence[str]: ...
+
+
+def read_copies(store: ListedStore) -> Mapping[TableName, ManifestsRecord]:
+    """Return all copies in a deep store, by table. Damaged ones are logged and left out."""
+    copies: dict[TableName, ManifestsRecord] = {}
+    for url in store.list_below(FOLDER, _TABLES):
+        name = url.rpartition("/")[2]
+        if name.endswith(_SUFFIX):
+            try:
+                copies[TableName(name.removesuffix(_SUFFIX))] = store.read(url, partial(_parsed, url))
+            except NotFoundError:
+                continue
+            except CorruptionError as error:
+                _LOG.error("copy of manifests is damaged url=%s cause=%s", url, error)
+    return copies
+
+
+def _parsed(url: str, data: bytes) -> ManifestsRecord:
+    return ManifestsRecord.from_bytes(bytes(data), url)
+
+
+def _url(store: CatalogStore, table: TableName) -> str:
+    return store.url_below(FOLDER, _TABLES, f"{table}{_SUFFIX}")
 
 
 class ManifestCopies:
@@ -55,28 +84,15 @@ class ManifestCopies:
         """Write the copies that have changed, and delete those of deleted tables. `records` are those of all tables."""
         if self._open_store is None:
             return
-        if not records and not self._copied:
-            self._warn_of_unknown(self._open_store(None))
+        store = self._open_store(None)
+        if not records and not self._copied and isinstance(store, ListedStore):
+            _warn_of_unknown(store)
         lost = set(lost_tables(self._metastore))
         sure = {name: record for name, record in records.items() if name not in lost and not record.is_unconfirmed}
         for name, documents in manifests_by_table(self._metastore, sure).items():
-            self._try(name, documents, partial(self._write, name, documents))
-        for name, store in self._deleted(records):
-            self._try(name, _DELETED, partial(self._delete, name, store))
-
-    def _warn_of_unknown(self, store: CatalogStore) -> None:
-        """Say which tables a metastore without tables may have lost."""
-        try:
-            unknown = [name for name in store.tables() if read_manifests(store, name) is not None]
-        except MerlotError as error:
-            _LOG.warning("deep store cannot be searched for tables cause=%s", error)
-            return
-        if unknown:
-            _LOG.error(
-                "the metastore knows no tables, the deep store has files of %d: run merlot recover --all tables=%s",
-                len(unknown),
-                ",".join(unknown[:10]),
-            )
+            self._try(name, documents, partial(self._write, store, name, documents))
+        for name in self._deleted(records):
+            self._try(name, (), partial(store.delete, _url(store, name)))
 
     def _try(self, table: TableName, documents: tuple[dict[str, Any], ...], act: Callable[[], None]) -> None:
         if self._copied.get(table) == documents:
@@ -87,24 +103,33 @@ class ManifestCopies:
         except (UnavailableError, InvalidInputError) as error:
             _LOG.warning("copy of manifests is not brought up to date now table=%s cause=%s", table, error)
 
-    def _write(self, table: TableName, documents: tuple[dict[str, Any], ...]) -> None:
-        assert self._open_store is not None
-        store = self._open_store(declared_store(self._metastore, table))
-        write_manifests(store, table, ManifestsRecord(written_ms=self._clock.now_ms(), manifests=documents))
+    def _write(self, store: CatalogStore, table: TableName, documents: tuple[dict[str, Any], ...]) -> None:
+        with tempfile.TemporaryDirectory(prefix="merlot-manifests-") as folder:
+            path = Path(folder) / f"manifests{_SUFFIX}"
+            path.write_bytes(ManifestsRecord(written_ms=self._clock.now_ms(), manifests=documents).to_bytes())
+            store.put(path, _url(store, table))
 
-    def _delete(self, table: TableName, declared: str | None) -> None:
-        assert self._open_store is not None
-        delete_manifests(self._open_store(declared), table)
-
-    def _deleted(self, records: Mapping[TableName, TableRecord]) -> Iterator[tuple[TableName, str | None]]:
-        """Yield the tables that were deleted, and the deep store that each named: only the trash, or a root that
-        retains files, proves a deletion."""
-        for name in map(TableName, self._metastore.children(paths.TRASH)):
-            if name not in records:
-                yield from ((name, listed.deep_store) for _, listed in trash_lists(self._metastore, name))
+    def _deleted(self, records: Mapping[TableName, TableRecord]) -> Iterator[TableName]:
+        """Yield the tables that were deleted: only the trash, or a root that retains files, proves a deletion."""
+        yield from (name for name in map(TableName, self._metastore.children(paths.TRASH)) if name not in records)
         for name in map(TableName, self._metastore.children(paths.SEGMENTS)):
             try:
                 if name not in records and find_retained(self._metastore, name) is not None:
-                    yield name, declared_store(self._metastore, name)
+                    yield name
             except CorruptionError as error:
                 _LOG.warning("copy of manifests stays table=%s cause=%s", name, error)
+
+
+def _warn_of_unknown(store: ListedStore) -> None:
+    """Say which tables a metastore without tables may have lost."""
+    try:
+        unknown = sorted(read_copies(store))
+    except MerlotError as error:
+        _LOG.warning("copies of manifests cannot be read cause=%s", error)
+        return
+    if unknown:
+        _LOG.error(
+            "the metastore knows no tables, the deep store has manifests of %d: run merlot recover --all tables=%s",
+            len(unknown),
+            ",".join(unknown[:10]),
+        )

@@ -66,6 +66,7 @@ INSTANCE: Final = record(
         "tags": NAMES,
         "role": TEXT,
         "startedMs": WHOLE,
+        "zone": TEXT,
         "tls": FLAG,
         "version": TEXT,
     }
@@ -197,7 +198,16 @@ RECOVERED: Final = record(
     }
 )
 UNDECLARED: Final = array(
-    record({"table": TEXT, "copiedMs": WHOLE, "segments": WHOLE, "rows": WHOLE, "manifests": array(OBJECT)})
+    record(
+        {
+            "table": TEXT,
+            "copiedMs": WHOLE,
+            "segments": WHOLE,
+            "rows": WHOLE,
+            "problem": TEXT,
+            "manifests": array(OBJECT),
+        }
+    )
 )
 TRASH: Final = array(record({"segment": TEXT, "url": TEXT, "deletedMs": WHOLE}))
 _ROLLUP: Final[dict[str, Schema]] = {

@@ -102,4 +102,5 @@ class Rebalancing:
         ours = frozenset(server for server, record in live.items() if record.tenant == spec.tenants.server.name)
         assigned = {server for servers in view.assignment.values() for server in servers}
         gone = frozenset(assigned & (live.keys() - ours))
-        return Servers(live=ours - leaving, gone=gone, leaving=leaving - gone)
+        zones = {server: record.zone for server, record in live.items()}
+        return Servers(live=ours - leaving, gone=gone, leaving=leaving - gone, zones=zones)

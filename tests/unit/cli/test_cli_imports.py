@@ -1,4 +1,6 @@
-"""What a command loads that only shows help: a prompt that completes words waits for it at each key."""
+"""Modules that a command loads. A prompt that completes words waits for `--help` at each key, and a role keeps whatever
+its module imports.
+"""
 
 import subprocess
 import sys
@@ -14,3 +16,20 @@ SHOW = "import sys; from merlot.cli.main import run; run(sys.argv[1:]); print(*s
 def test_help_loads_neither_the_engine_nor_the_network(arguments: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", SHOW, *arguments], capture_output=True, text=True, check=True)
     assert ENGINE & set(done.stderr.split()) == set()
+
+
+ROLES = {
+    "controller": {"datasketches", "duckdb", "grpc", "merlot.query", "merlot.segment", "numba", "pyspark"},
+    "minion": {"datasketches", "duckdb", "grpc", "merlot.query", "merlot.segment", "numba", "pyspark"},
+    "broker": {"duckdb", "grpc", "merlot.server", "pyspark"},
+    "server": {"duckdb", "grpc", "merlot.broker", "merlot.controller", "pyspark"},
+    "serve": {"duckdb", "grpc", "kazoo", "merlot.merge", "pyspark"},
+}
+"""Modules that each role does without until it runs."""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_loads_only_what_it_needs(role: str) -> None:
+    code = f"import sys, merlot.cli.{role}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ROLES[role] & set(done.stdout.split()) == set()

@@ -28,8 +28,14 @@ from merlot.kernels.warm import warm
 
 PRELOADED = (
     "merlot.cli.app",
+    "merlot.cli.broker",
+    "merlot.cli.controller",
     "merlot.cli.main",
+    "merlot.cli.minion",
     "merlot.cli.serve",
+    "merlot.cli.server",
+    "merlot.minion.compaction",
+    "merlot.minion.merge_rollup",
     "merlot_operator.__main__",
     "pandas",
     "pyarrow.pandas_compat",

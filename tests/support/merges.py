@@ -32,7 +32,8 @@ from merlot.metastore.protocol import Metastore
 from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.control import TaskControl
 from merlot.minion.execution import Ending, Execution
-from merlot.minion.merge_rollup import MergeRollup, MergeSettings
+from merlot.minion.merge_rollup import MergeRollup
+from merlot.minion.settings import MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.tuning import MinionTuning
 from merlot.segment.immutable import ImmutableSegment

@@ -54,7 +54,7 @@ class _CommandGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in ROLES:
-            return args[0], _role(args[0]), args[1:]
+            return args[0], role_command(args[0]), args[1:]
         return super().resolve_command(ctx, args)
 
 
@@ -70,15 +70,17 @@ def _loaded_for_good(module: str) -> Any:
     return loaded
 
 
-def _role(name: str) -> Any:
+def role_command(name: str) -> Any:
+    """Return the command of a role. A process imports its own role's module only."""
     try:
-        serve = _loaded_for_good("merlot.cli.serve")
+        module = _loaded_for_good(f"merlot.cli.{name}")
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("merlot."):
             raise CommandError(f"`merlot {name}` is not part of this build: {error.name} is missing") from None
         raise CommandError(lacks(f"`merlot {name}`", "engine", error)) from None
-    group: Any = typer.main.get_command(serve.app)
-    return group.commands[name]
+    single = typer.Typer(add_completion=False)
+    single.command(name)(getattr(module, name))
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(

@@ -30,7 +30,7 @@ ROLES = {
     "server": "Run a server: holds segments.",
     "minion": "Run a minion: executes tasks, such as merges.",
 }
-"""Commands of `merlot.cli.serve`, which loads the roles and the engine, and so is imported only to run one of them."""
+"""Roles. Each is a module of `merlot.cli` with a function of its name, imported only to run it."""
 
 COMMANDS = {
     "apply": "Create or change tables, merge tasks and upsert configs from manifests.",

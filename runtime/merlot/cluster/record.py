@@ -12,9 +12,11 @@ from merlot.errors import CorruptionError
 
 
 class Record(BaseModel):
-    """Base of all records: frozen, camelCase in JSON, unknown fields kept."""
+    """Base of all records: frozen, camelCase in JSON, unknown fields kept, validators built at the first use."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     def to_bytes(self) -> bytes:
         """Return plain JSON without defaults."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 import orjson
@@ -35,16 +37,19 @@ Json = dict[str, Any]
 
 
 def with_description(routes: list[web.RouteDef], title: str) -> list[web.RouteDef]:
-    """Return the routes, and a route that describes them all."""
-    body = b""
+    """Return the routes, and a route that describes them all. The description is made when it is first read, in a
+    thread: that takes a tenth of a second, and few read it."""
+
+    @cache
+    def body() -> bytes:
+        return orjson.dumps(document(described, title))
 
     @describe(answer=OBJECT, right=PUBLIC)
     async def describe_all(_: web.Request) -> web.Response:
         """This description."""
-        return web.Response(body=body, content_type="application/json")
+        return web.Response(body=await asyncio.to_thread(body), content_type="application/json")
 
     described = [*routes, web.get(PATH, describe_all)]
-    body = orjson.dumps(document(described, title))
     return described
 
 

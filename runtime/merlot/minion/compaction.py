@@ -39,8 +39,8 @@ from merlot.minion.checkpointed import snapshot_of, upload_renumbered
 from merlot.minion.checkpointed import valid_docs as valid_docs_of
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError
-from merlot.minion.merge_rollup import MergeSettings
 from merlot.minion.rewritten import FileMaker
+from merlot.minion.settings import MergeSettings
 from merlot.spec.table import Table
 from merlot.store.deepstore import DeepStore
 from merlot.upsert.valid_docs import Bits, Longs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,8 +35,9 @@ from merlot.metastore.protocol import Metastore
 from merlot.minion import merge_plans
 from merlot.minion.control import Deadline, TaskControl
 from merlot.minion.execution import ObsoleteError
+from merlot.minion.settings import MergeSettings
 from merlot.minion.shards import ShardFiles
-from merlot.minion.spark_merge import SparkLauncher, SparkOrder
+from merlot.minion.spark_merge import SparkOrder
 from merlot.minion.undoing import Undoing
 from merlot.segment.build.request import BuiltSegment
 from merlot.spec.table import Table
@@ -47,23 +48,6 @@ _LOG = logging.getLogger(__name__)
 
 DISK_SHARE = 2.5
 """Disk space that a merge needs, in sizes of its inputs: for the inputs, the outputs and spilled rows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeSettings:
-    """Resources of a minion's merges."""
-
-    folder: Path
-    """Directory for temporary files; belongs to the minion."""
-    open_store: Callable[[str | None], DeepStore]
-    """Opens the deep store of a URI; None is the cluster's own."""
-    memory_bytes: int = 1 << 30
-    """Memory of each merge."""
-    max_parallel: int = 1
-    load_timeout_s: float = 600.0
-    """Seconds to wait for servers to load the outputs; then the task fails and is tried again."""
-    load_look_s: float = 1.0
-    spark: SparkLauncher | None = None
 
 
 class MergeRollup:

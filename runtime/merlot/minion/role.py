@@ -19,7 +19,6 @@ from merlot.clock import Clock, SystemClock
 from merlot.cluster.instances.liveness import Registration, register
 from merlot.cluster.records import InstanceRecord, Role
 from merlot.cluster.tasks import queue
-from merlot.cluster.tasks.compactions import UPSERT_COMPACTION
 from merlot.cluster.tasks.queue import QueuedTask, TaskRecord, TaskState
 from merlot.errors import MerlotError, UnavailableError
 from merlot.http.described import OBJECT, describe
@@ -29,10 +28,10 @@ from merlot.http.process import process_routes
 from merlot.http.server import HttpServer
 from merlot.ids import InstanceId
 from merlot.metastore.protocol import Metastore
-from merlot.minion.compaction import UpsertCompaction
 from merlot.minion.control import CrashPoint
 from merlot.minion.execution import TaskKind
-from merlot.minion.merge_rollup import MergeRollup, MergeSettings
+from merlot.minion.kinds import own_kinds
+from merlot.minion.settings import MergeSettings
 from merlot.minion.spark_merge import SparkLauncher
 from merlot.minion.tuning import MinionTuning
 from merlot.minion.worker import Worker, WorkerSettings
@@ -178,7 +177,7 @@ class MinionRole:
             await self._http.stop()
         _LOG.info("minion stopped instance=%s", self.instance)
 
-    def _own_kinds(self) -> dict[str, TaskKind]:
+    def _own_kinds(self) -> Mapping[str, TaskKind]:
         config = self._config
         if config.data_dir is None:
             return {}
@@ -200,10 +199,7 @@ class MinionRole:
             load_look_s=config.tuning.load_look_s,
             spark=config.spark or (SparkLauncher() if SparkLauncher.is_possible() else None),
         )
-        return {
-            queue.MERGE_ROLLUP: MergeRollup(self._metastore, self._clock, settings),
-            UPSERT_COMPACTION: UpsertCompaction(self._metastore, self._clock, settings),
-        }
+        return own_kinds(self._metastore, self._clock, settings)
 
     def _clear_folder(self) -> None:
         if self._config.data_dir is None:

@@ -60,7 +60,7 @@ Shapes = dict[str, Shape]
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class ColumnMetadata(Model):

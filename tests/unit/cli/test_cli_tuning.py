@@ -9,8 +9,10 @@ import typer
 from typer.testing import CliRunner
 
 from merlot.broker.settings import BrokerSettings
-from merlot.cli import serve
-from merlot.cli.tuning import of_broker, of_server, takes
+from merlot.cli.app import role_command
+from merlot.cli.broker_tuning import of_broker
+from merlot.cli.server_tuning import of_server
+from merlot.cli.tuning import takes
 from merlot.server.settings import ServerSettings
 
 GIVEN = {"INT": "77", "SIZE": "3m"}
@@ -34,8 +36,7 @@ def told(make: Callable[..., Any], arguments: Sequence[str], environment: Mappin
 
 
 def options(role: str) -> list[Any]:
-    group: Any = typer.main.get_command(serve.app)
-    return [one for one in group.commands[role].params if getattr(one, "rich_help_panel", None) == "Tuning"]
+    return [one for one in role_command(role).params if getattr(one, "rich_help_panel", None) == "Tuning"]
 
 
 def value_of(option: Any, of: Mapping[str, Any]) -> Any:

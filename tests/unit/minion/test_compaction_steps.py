@@ -36,7 +36,7 @@ from merlot.metastore.sqlite import SqliteMetastore
 from merlot.minion.compaction import UpsertCompaction
 from merlot.minion.control import TaskControl
 from merlot.minion.execution import ObsoleteError
-from merlot.minion.merge_rollup import MergeSettings
+from merlot.minion.settings import MergeSettings
 from merlot.segment.build.builder import build_segment
 from merlot.segment.build.request import BuildRequest
 from merlot.segment.immutable import ImmutableSegment

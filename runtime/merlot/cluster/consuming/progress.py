@@ -50,7 +50,9 @@ class StreamProblem(StrEnum):
 class UpsertProgress(BaseModel):
     """State of the key index in one replica of a partition of an upsert table."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     is_built: bool = True
     """True if the key index has all stored rows; before that, queries of the partition are not answered."""
@@ -95,7 +97,9 @@ class UpsertProgress(BaseModel):
 class MemoryProgress(BaseModel):
     """Memory of a server of upsert tables, all tables together."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     limit_bytes: int
     """Memory that its process may use: the container's limit, or the machine's memory."""
@@ -110,7 +114,9 @@ class MemoryProgress(BaseModel):
 class PartitionProgress(BaseModel):
     """Progress of one replica of a partition. None means unknown."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     partition: int
     segment: str = ""

@@ -99,7 +99,9 @@ ANSWERED_HEADERS = ("Content-Type", "X-Pinot-Error-Code")
 class PublishBody(BaseModel):
     """Body of `POST /segments/{t}/publish`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, defer_build=True
+    )
 
     publish_id: str = ""
     records: tuple[SegmentRecord, ...] = ()
@@ -123,7 +125,7 @@ class PublishBody(BaseModel):
 class AnnotateBody(BaseModel):
     """Body of `POST /segments/{t}/annotate`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     annotations: tuple[AnnotationRecord, ...]
 

@@ -47,7 +47,7 @@ LOOK_S = (0.1, 2.0)
 class StartBody(BaseModel):
     """Body of `startReplaceSegments`."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     segments_from: tuple[str, ...] = ()
     segments_to: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class StartBody(BaseModel):
 class EndBody(BaseModel):
     """Body of `endReplaceSegments`, which may be missing."""
 
-    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     segments_to: tuple[str, ...] | None = None
     custom_map: dict[str, str] = Field(default_factory=dict)

@@ -32,7 +32,7 @@ _TEMPORARY: Final = ".tmp"
 class LocalCheckpoint(BaseModel):
     """Contents of the list."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     sequence: int
     key: str

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from merlot.errors import InvalidInputError, MerlotError
 from merlot.security.access import ANONYMOUS, AccessPolicy, AccessView, Grant, Identity, IdentityLimits, Right
-from merlot.security.oidc import keys_of
 from merlot.security.passwords import MAX_COST, cost_of
 from merlot.security.rules import AccessRules, KubernetesReview, OidcIssuer, PasswordUser, StaticToken
 from merlot.spec import access as spec
@@ -100,6 +99,9 @@ class _Reader:
     def _issuer(self, issuer: spec.Oidc, path: str) -> OidcIssuer:
         keys = issuer.jwks_url or self._secret(path, ("jwksUrl", issuer.jwks_url), ("jwksFile", issuer.jwks_file))
         if keys and issuer.jwks_url is None:
+            # Imported here: the cryptography of signed tokens takes longer to load than the rest of this module.
+            from merlot.security.oidc import keys_of
+
             try:
                 keys_of(keys)
             except MerlotError as error:

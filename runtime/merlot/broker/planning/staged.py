@@ -70,10 +70,14 @@ class ServedSizes:
         return None if pruning is None else pruning.distincts.num_docs
 
     def num_groups(self, table: str, columns: Collection[str]) -> int | None:
-        """Return an upper bound for the groups of these segments; None if the table allows fewer."""
+        """Return an upper bound for the groups of these segments; None if the table may have more than it allows, for
+        then a query could fail that did not ask for groups."""
         pruning, max_groups = self.tables[table].pruning, self.tables[table].spec.limits.max_groups
-        num_groups = None if pruning is None else pruning.distincts.num_groups(columns)
-        return None if num_groups is None or (max_groups is not None and num_groups > max_groups) else num_groups
+        if pruning is None:
+            return None
+        num_groups = pruning.distincts.num_groups(columns)
+        is_allowed = max_groups is None or (pruning.distincts.is_whole and num_groups <= max_groups)
+        return num_groups if is_allowed else None
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:

@@ -117,13 +117,6 @@ def test_pruners_of_the_table_decide_what_is_asked(
     assert asked(built(snapshot_of(*RECORDS), *pruners), condition) == expected
 
 
-def test_records_tell_of_all_groups_unless_a_segment_has_another_version() -> None:
-    assert built(snapshot_of(*RECORDS), "time").distincts.is_whole
-    older = built(snapshot_of(record("s0"), holders={A: {"s0@2"}}), "time").distincts
-    assert not older.is_whole
-    assert older.num_docs == 0
-
-
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [

@@ -45,14 +45,10 @@ def test_rows_are_groups_where_a_record_says_nothing() -> None:
     assert TableDistincts.of([]).num_groups(["a"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("max_groups", "is_whole", "wanted"), [(None, False, 4), (4, True, 4), (3, True, None), (1_000, False, None)]
-)
-def test_no_query_groups_past_the_limit_of_its_table(
-    max_groups: int | None, is_whole: bool, wanted: int | None
-) -> None:
-    """Open segments may bring any number of groups."""
-    sizes = TableDistincts.of([record(1000, "22")], is_whole=is_whole)
+@pytest.mark.parametrize(("max_groups", "wanted"), [(None, 4), (1, None), (1_000_000, None)])
+def test_no_leaf_groups_below_joins_if_its_table_limits_groups(max_groups: int | None, wanted: int | None) -> None:
+    """Open segments, and those of tomorrow, may bring any number of groups."""
+    sizes = TableDistincts.of([record(1000, "22")])
     pruning = cast("TablePruning", SimpleNamespace(distincts=sizes))
     spec = cast("TableSpec", SimpleNamespace(limits=QueryLimits(max_groups=max_groups)))
     table = ServedTable(TableName("t_OFFLINE"), 1, spec, cast("RoutingSnapshot", None), pruning)

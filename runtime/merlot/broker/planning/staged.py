@@ -70,14 +70,10 @@ class ServedSizes:
         return None if pruning is None else pruning.distincts.num_docs
 
     def num_groups(self, table: str, columns: Collection[str]) -> int | None:
-        """Return an upper bound for the groups of these segments; None if the table may have more than it allows, for
-        then a query could fail that did not ask for groups."""
+        """Return an upper bound for the groups of these segments; None if the table limits groups: open segments have
+        groups too, and a plan outlives its estimates, so that a query could fail that asked for no groups."""
         pruning, max_groups = self.tables[table].pruning, self.tables[table].spec.limits.max_groups
-        if pruning is None:
-            return None
-        num_groups = pruning.distincts.num_groups(columns)
-        is_allowed = max_groups is None or (pruning.distincts.is_whole and num_groups <= max_groups)
-        return num_groups if is_allowed else None
+        return None if pruning is None or max_groups is not None else pruning.distincts.num_groups(columns)
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:

@@ -48,18 +48,15 @@ class TableDistincts:
     """Docs of segments, and the exponents of their columns' numbers of distinct values."""
 
     parts: tuple[_Alike, ...] = field(repr=False)
-    is_whole: bool = True
-    """False if there are segments, such as open ones, whose rows no record counts: their groups are not among
-    `num_groups`."""
 
     @classmethod
-    def of(cls, records: Sequence[SegmentRecord], *, is_whole: bool = True) -> TableDistincts:
-        """Return what records say. is_whole: they are those of all segments."""
+    def of(cls, records: Sequence[SegmentRecord]) -> TableDistincts:
+        """Return what records say."""
         alike: dict[str, list[SegmentRecord]] = {}
         for record in records:
             is_known = len(record.distincts) == len(positions(record.columns)) and record.distincts.isascii()
             alike.setdefault(record.columns if is_known else "", []).append(record)
-        return cls(tuple(_Alike.of(columns, same) for columns, same in alike.items()), is_whole)
+        return cls(tuple(_Alike.of(columns, same) for columns, same in alike.items()))
 
     @property
     def num_docs(self) -> int:

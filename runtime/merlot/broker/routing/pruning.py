@@ -191,10 +191,9 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     else:
         builder = _StatisticsBuilder(snapshot, spec, records, [segment.time_split for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
-        described = [
-            record for record, is_seen in zip(records, seen.tolist(), strict=True) if record is not None and is_seen
-        ]
-        distincts = TableDistincts.of(described, is_whole=len(described) == num_seen)
+        distincts = TableDistincts.of(
+            [record for record, is_seen in zip(records, seen.tolist(), strict=True) if record is not None and is_seen]
+        )
         own = plugin_pruners.prepare_all(snapshot.table, spec, records, () if previous is None else previous.own)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]

@@ -16,10 +16,13 @@ from tests.sql.slt_oracle import Oracle
 from tests.support.viewers import Viewer
 
 from merlot.broker.planning.planner import PlannedQuery, Planner
+from merlot.broker.routing import pruning
+from merlot.broker.routing.distincts import TableDistincts
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
 from merlot.clock import SystemClock
-from merlot.cluster.records import RootRecord
+from merlot.cluster.column_types import format_columns
+from merlot.cluster.records import RootRecord, SegmentRecord
 from merlot.cluster.segments.view import TableView
 from merlot.ids import offline, raw_name
 from merlot.query.stages.engine import EngineRun, relation_of
@@ -94,8 +97,9 @@ def oracle_of(datasets: Iterable[Dataset], tables: Mapping[str, SeenTable]) -> O
                 for name in dataset.schema.names
                 if name not in seen.hidden
             ]
-            condition = "true" if seen.row_filter is None else seen.row_filter[1]
-            passing = f"id IN (SELECT id FROM nulled.all_{dataset.name} WHERE {condition})"
+            passing = "true"
+            if seen.row_filter is not None:
+                passing = f"id IN (SELECT id FROM nulled.all_{dataset.name} WHERE {seen.row_filter[1]})"
             selected = f"SELECT {', '.join(columns)} FROM {schema}.all_{dataset.name} WHERE {passing}"
             oracle.execute(f"CREATE VIEW {schema}.{dataset.name} AS {selected}")
     return oracle
@@ -123,10 +127,8 @@ class ViewedTables:
             table = self._layout.leaf(_bound(plan), is_below=plan.rewrites is not None)
         else:
             bound = plan.stages.bound
-            relations = {
-                id_: relation_of(bound.leaves[id_], self._layout.leaf(_bound(leaf), is_below=True))
-                for id_, leaf in plan.stages.leaves.items()
-            }
+            asked = self._layout.leaves({id_: _bound(leaf) for id_, leaf in plan.stages.leaves.items()}, bound.filters)
+            relations = {id_: relation_of(bound.leaves[id_], table) for id_, table in asked.items()}
             engine = EngineRun(EngineLimits(memory_bytes=500_000_000, spill_bytes=500_000_000))
             table = engine.run(bound.engine, relations)
         rows = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
@@ -141,4 +143,16 @@ def _bound(plan: PlannedQuery) -> BoundQuery:
 def _served(dataset: Dataset) -> ServedTable:
     name = offline(dataset.name)
     snapshot = build(RoutingInputs(view=TableView(name, RootRecord(), 1, {}), reports={}, standings={}, now_ms=0))
-    return ServedTable(name, 1, load_document(manifest(dataset)).spec, snapshot)
+    spec = load_document(manifest(dataset)).spec
+    built = pruning.build(snapshot, spec, None)
+    assert built is not None
+    return ServedTable(name, 1, spec, snapshot, replace(built, distincts=_few_groups(dataset)))
+
+
+def _few_groups(dataset: Dataset) -> TableDistincts:
+    """A million rows with so few distinct values that leaves group below joins where they can."""
+    columns = format_columns({field.name: (field.type, field.multi_value) for field in dataset.schema.fields})
+    few = "1" * len(dataset.schema.fields)
+    return TableDistincts.of(
+        [SegmentRecord(name="s", crc=1, size_bytes=1, url="", total_docs=1_000_000, columns=columns, distincts=few)]
+    )

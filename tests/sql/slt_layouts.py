@@ -41,8 +41,8 @@ from merlot.query.plan.validity import check
 from merlot.query.stages.engine import EngineRun, relation_of
 from merlot.query.stages.engine_instances import EngineLimits
 from merlot.query.stages.engine_sql import engine_query
-from merlot.query.stages.key_filters import MIN_RATIO, narrowed, worthwhile
-from merlot.query.stages.leaves import CutStatement, cut
+from merlot.query.stages.key_filters import MIN_RATIO, KeyFilter, narrowed, worthwhile
+from merlot.query.stages.leaves import cut
 from merlot.segment.immutable import ImmutableSegment
 from merlot.segment.index.nulls import words_of
 from merlot.segment.reader import Segment, SomeDocs
@@ -105,7 +105,8 @@ class InProcess:
         made = cut(bind_stages(statement, self._schemas), sizes=FEW_GROUPS)
         if made.direct is not None:
             return self.leaf(made.direct.query, is_below=True)
-        relations = {id_: relation_of(made.leaves[id_], table) for id_, table in self._leaves(made).items()}
+        asked = self.leaves({id_: leaf.query for id_, leaf in made.leaves.items()}, made.filters)
+        relations = {id_: relation_of(made.leaves[id_], table) for id_, table in asked.items()}
         key = (sql, _digest(relations))
         if key not in _ENGINE_ANSWERS:
             if len(_ENGINE_ANSWERS) >= MOST_KEPT:
@@ -114,14 +115,14 @@ class InProcess:
             _ENGINE_ANSWERS[key] = engine.run(engine_query(made.statement), relations)
         return _ENGINE_ANSWERS[key]
 
-    def _leaves(self, made: CutStatement) -> dict[str, ResultTable]:
+    def leaves(self, queries: Mapping[str, BoundQuery], implied: Sequence[KeyFilter]) -> dict[str, ResultTable]:
         """Leaves' answers. Each leaf is filtered by the keys of as many leaves as possible, in one order of all of them
         or in the other, whatever their rows."""
-        ids = sorted(made.leaves, reverse=bool(len(made.leaves) + len(made.filters) & 1))
-        filters = worthwhile(made.filters, {id_: MIN_RATIO ** (number + 1) for number, id_ in enumerate(ids)})
+        ids = sorted(queries, reverse=bool(len(queries) + len(implied) & 1))
+        filters = worthwhile(implied, {id_: MIN_RATIO ** (number + 1) for number, id_ in enumerate(ids)})
         tables: dict[str, ResultTable] = {}
         for id_ in ids:
-            own, query = filters.get(id_, ()), made.leaves[id_].query
+            own, query = filters.get(id_, ()), queries[id_]
             where = narrowed(
                 query.where, own, [tables[key_filter.source].columns[key_filter.position] for key_filter in own]
             )

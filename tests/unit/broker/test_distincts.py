@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from merlot.broker.planning.staged import ServedSizes
 from merlot.broker.routing.distincts import TableDistincts
+from merlot.broker.routing.pruning import TablePruning
+from merlot.broker.routing.routes import RoutingSnapshot
+from merlot.broker.tables import ServedTable
 from merlot.cluster.column_types import format_columns
 from merlot.cluster.distincts import format_distincts
 from merlot.cluster.records import SegmentRecord
+from merlot.ids import TableName
+from merlot.spec.table import QueryLimits, TableSpec
 from merlot.values.types import TypeName
 
 COLUMNS = format_columns({"a": (TypeName.INT, False), "b": (TypeName.STRING, False)})
@@ -33,6 +43,16 @@ def test_rows_are_groups_where_a_record_says_nothing() -> None:
         assert sizes.num_groups(["a"]) == 4 + 7
         assert sizes.num_groups(["b"]) == sizes.num_groups(["c"]) == 1007
     assert TableDistincts.of([]).num_groups(["a"]) == 0
+
+
+@pytest.mark.parametrize(("max_groups", "wanted"), [(None, 4), (1, None), (1_000_000, None)])
+def test_no_leaf_groups_below_joins_if_its_table_limits_groups(max_groups: int | None, wanted: int | None) -> None:
+    """Open segments, and those of tomorrow, may bring any number of groups."""
+    sizes = TableDistincts.of([record(1000, "22")])
+    pruning = cast("TablePruning", SimpleNamespace(distincts=sizes))
+    spec = cast("TableSpec", SimpleNamespace(limits=QueryLimits(max_groups=max_groups)))
+    table = ServedTable(TableName("t_OFFLINE"), 1, spec, cast("RoutingSnapshot", None), pruning)
+    assert ServedSizes({"t": table}).num_groups("t", ["a"]) == wanted
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 32), st.text(max_size=3)), max_size=5))

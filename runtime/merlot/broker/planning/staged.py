@@ -70,10 +70,10 @@ class ServedSizes:
         return None if pruning is None else pruning.distincts.num_docs
 
     def num_groups(self, table: str, columns: Collection[str]) -> int | None:
-        """Return an upper bound for the groups of these segments; None if the table allows fewer."""
+        """Return an upper bound for the groups of these segments; None if the table limits groups: open segments have
+        groups too, and a plan outlives its estimates, so that a query could fail that asked for no groups."""
         pruning, max_groups = self.tables[table].pruning, self.tables[table].spec.limits.max_groups
-        num_groups = None if pruning is None else pruning.distincts.num_groups(columns)
-        return None if num_groups is None or (max_groups is not None and num_groups > max_groups) else num_groups
+        return None if pruning is None or max_groups is not None else pruning.distincts.num_groups(columns)
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:

@@ -114,15 +114,16 @@ class _SqlWriter:
 
     def _block(self, block: Block) -> str:
         block = with_one_zero(block)
-        expressions = _Expressions(self, block.slots)
-        expressions.fences = fenced(block, self.common)
+        over_rows = _Expressions(self, block.slots)
+        over_rows.fences = fenced(block, self.common)
+        expressions = _Expressions(self, block.slots, frozenset(block.group_by)) if block.group_by else over_rows
         write = expressions.write
         outputs = ", ".join(f"{write(output.expr)} AS c{number}" for number, output in enumerate(block.outputs))
         text = f"SELECT {'DISTINCT ' if block.is_distinct else ''}{outputs}"
         if block.source is not None:
-            text += f" FROM {self._relation(block.source, expressions)}"
+            text += f" FROM {self._relation(block.source, over_rows)}"
         if block.where is not None:
-            text += f" WHERE {expressions.condition(block.where, inner_conditions(block.source))}"
+            text += f" WHERE {over_rows.condition(block.where, inner_conditions(block.source))}"
         if block.grouping_sets:
             text += f" GROUP BY GROUPING SETS ({', '.join(_sets(block, write))})"
         elif block.group_by:
@@ -215,9 +216,11 @@ def _unnested(relation: Unnest, lists: Sequence[str]) -> str:
 class _Expressions:
     """Writer of the expressions of one block."""
 
-    def __init__(self, writer: _SqlWriter, slots: Mapping[str, Slot]) -> None:
+    def __init__(self, writer: _SqlWriter, slots: Mapping[str, Slot], keys: frozenset[Expr] = frozenset()) -> None:
+        """keys: keys of the groups that expressions are over; each is written by itself wherever it occurs."""
         self._writer = writer
         self._slots = slots
+        self._keys = keys
         self.fences: frozenset[str] = frozenset()
         """Relations of FROM whose rows are computed before any condition is applied."""
         self._written: dict[int | str, tuple[Expr, str]] = {}
@@ -328,10 +331,16 @@ class _Expressions:
     ) -> Expr:
         if isinstance(expr, Literal):
             return expr
-        if isinstance(expr, Call) and (is_top or not self._is_native(expr) or (with_failures and may_fail(expr))):
+        is_key = bool(self._keys) and expr in self._keys
+        is_part = is_top or (not is_key and self._is_own(expr, with_failures=with_failures))
+        if is_part and isinstance(expr, Call):
             args = tuple(self._inner(arg, columns, with_failures=with_failures) for arg in expr.args)
             return Call(expr.function, args, expr.type)
         return columns.setdefault(expr, Column(f"x{len(columns)}", expr.type))
+
+    def _is_own(self, expr: Expr, *, with_failures: bool) -> bool:
+        """Return whether our function around a call computes the call, too."""
+        return isinstance(expr, Call) and (not self._is_native(expr) or (with_failures and may_fail(expr)))
 
     def _is_native(self, call: Call) -> bool:
         """Return whether the engine computes a call by itself, whatever computes its arguments."""

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from merlot.query.stages.failures import magnitude, may_fail
+from merlot.query.stages.failures import may_fail
 from merlot.query.stages.groupings import aggregates_in
 from merlot.query.stages.null_bits import NULL_TESTS
 from merlot.query.stages.replacing import UnsoundError, is_strict
-from merlot.query.stages.rewrites.merging import AVERAGED, EXTREMES, mean, merged, sum_type, summed, total
+from merlot.query.stages.rewrites.merging import EXTREMES, is_averaged, is_small, mean, merged, sum_type, total
 from merlot.query.stages.rewrites.scan_groups import ScanGroups, largest_first, scans_of
 from merlot.query.stages.rewrites.walks import map_queries, slot_columns
 from merlot.query.stages.rewriting import is_grouped, map_block, substituted
@@ -36,9 +36,6 @@ from merlot.tree.relations import (
 )
 from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, LONG
 
-MAX_SUMMAND: Final = 1 << 32
-"""Largest magnitude of whole numbers that leaves may add up for groups that joins may drop: with LONGs, a sum that the
-statement does not ask for may be no LONG, and fail."""
 _ONCE: Final = EXTREMES | {"minstring", "maxstring", "distinctcount"}
 """Aggregates whose result does not depend on how often a value occurs."""
 
@@ -148,7 +145,7 @@ class _AggregateMerging:
             return None
         part = replace(aggregate, args=(own[0],))
         if aggregate.type == DOUBLE:
-            part = replace(aggregate, args=(summed(own[0]),), type=sum_type(own[0]))
+            part = replace(part, type=sum_type(own[0]))
         made = self._partial(part if is_filter_own else replace(part, filter=None))
         if not isinstance(made, Aggregate):
             return None
@@ -178,7 +175,7 @@ class _AggregateMerging:
             return None
         if self._groups.is_nullable and not any(map(is_strict, exprs)):
             return None  # it may have a value for a row that a join makes up
-        if aggregate.function == "sum" and aggregate.type == LONG and not _is_small(aggregate.args[0]):
+        if aggregate.function == "sum" and aggregate.type == LONG and not is_small(aggregate.args[0]):
             return None
         return merged(aggregate, self._groups.output)
 
@@ -196,9 +193,9 @@ class _AggregateMerging:
             return replace(aggregate, args=(Call("times", (args[0], weight), DOUBLE),))
         if name == "sum" and aggregate.type == LONG and self._is_counted(args[0]):
             return replace(aggregate, args=(Call("times", (args[0], weight), LONG),))
-        if name == "avg" and args[0].type in AVERAGED:
+        if name == "avg" and is_averaged(args[0]):
             type_ = sum_type(args[0])
-            product = Call("times", (summed(args[0]), weight), type_)
+            product = Call("times", (args[0], weight), type_)
             return mean(Aggregate("sum", (product,), type_, aggregate.filter), total(weight, _with_values(aggregate)))
         raise UnsoundError
 
@@ -210,7 +207,7 @@ class _AggregateMerging:
     def _is_counted(self, expr: Expr) -> bool:
         """Return whether a whole number is small, or a sum or count of small ones: then its products with counts are
         sums of no more than the joined rows."""
-        return _is_small(expr) or self._is_made_of(expr, ("count", "sum"))
+        return is_small(expr) or self._is_made_of(expr, ("count", "sum"))
 
     def _is_made_of(self, expr: Expr, functions: Sequence[str]) -> bool:
         """Return whether a number is a product of results of these aggregates, of small numbers, for groups in FROM."""
@@ -223,17 +220,12 @@ class _AggregateMerging:
         computed = part.query.outputs[source_position(expr)].expr
         if not isinstance(computed, Aggregate) or computed.function not in functions:
             return False
-        return computed.function == "count" or _is_small(computed.args[0])
+        return computed.function == "count" or is_small(computed.args[0])
 
 
 def _reads_floats(condition: Expr) -> bool:
     """Return whether a condition may compare a NaN, which `_with_values` takes to be equal to itself."""
     return any(column.type in (FLOAT, DOUBLE) for column in columns_in(condition))
-
-
-def _is_small(expr: Expr) -> bool:
-    most = magnitude(expr)
-    return most is not None and most <= MAX_SUMMAND
 
 
 def _with_values(aggregate: Aggregate) -> Expr | None:

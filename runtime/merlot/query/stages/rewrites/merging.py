@@ -6,12 +6,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from merlot.query.stages.failures import magnitude
 from merlot.tree.nodes import Aggregate, Call, Column, Expr, Literal
-from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, INT, LONG, SqlType
+from merlot.tree.types import BIG_DECIMAL, BOOLEAN, DOUBLE, FLOAT, LONG, SqlType
 
 EXTREMES: Final = frozenset({"min", "max", "booland", "boolor"})
 """Aggregates that merge their own results, and whose result does not depend on how often a value occurs."""
-AVERAGED: Final = frozenset({INT, LONG, FLOAT, DOUBLE})
+MAX_SUMMAND: Final = 1 << 32
+"""Largest magnitude of whole numbers that leaves may add up for groups that joins may drop: with LONGs, a sum that the
+statement does not ask for may be no LONG, and fail."""
 
 
 def merged(aggregate: Aggregate, output: Callable[[Expr], Column]) -> Expr | None:
@@ -21,9 +24,8 @@ def merged(aggregate: Aggregate, output: Callable[[Expr], Column]) -> Expr | Non
         return None
     if aggregate.function == "count":
         return total(output(aggregate))
-    if aggregate.function == "avg" and aggregate.args[0].type in AVERAGED:
-        value = aggregate.args[0]
-        sums = output(replace(aggregate, function="sum", args=(summed(value),), type=sum_type(value)))
+    if aggregate.function == "avg" and is_averaged(aggregate.args[0]):
+        sums = output(replace(aggregate, function="sum", type=sum_type(aggregate.args[0])))
         return mean(
             Aggregate("sum", (sums,), sums.type), total(output(replace(aggregate, function="count", type=LONG)))
         )
@@ -43,11 +45,18 @@ def mean(sums: Expr, count: Expr) -> Expr:
     return Call("case", (some, Call("divide", (sums, count), DOUBLE), Literal(None, DOUBLE)), DOUBLE)
 
 
-def summed(value: Expr) -> Expr:
-    """Return the value whose sum an average needs: a sum of INTs is exact, one of LONGs may be no LONG."""
-    return Call("cast", (value,), DOUBLE) if value.type == LONG else value
+def is_small(expr: Expr) -> bool:
+    """Return whether sums of whole numbers are LONGs, however many rows they have."""
+    most = magnitude(expr)
+    return most is not None and most <= MAX_SUMMAND
+
+
+def is_averaged(value: Expr) -> bool:
+    """Return whether averages can be computed from sums and counts. LONGs are averaged exactly, but their sum may be no
+    LONG."""
+    return is_small(value) or value.type in (FLOAT, DOUBLE)
 
 
 def sum_type(value: Expr) -> SqlType:
     """Return the type of the sum that an average needs."""
-    return LONG if value.type == INT else DOUBLE
+    return DOUBLE if value.type in (FLOAT, DOUBLE) else LONG

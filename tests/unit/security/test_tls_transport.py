@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -20,7 +21,7 @@ from merlot.http.connection_limits import ConnectionLimiter
 from merlot.http.server import HttpServer
 from merlot.http.tls_door import CONNECTION_BYTES
 from merlot.security.tls import Certificates
-from merlot.security.tls_transport import TlsConnection
+from merlot.security.tls_transport import MAX_REPLY_BYTES, TlsConnection
 from merlot.testing.patience import until
 
 LONG = bytes(range(256)) * 8_000
@@ -163,6 +164,55 @@ async def test_unread_bytes_are_counted_and_writers_are_paused(folder: Certifica
 
 async def _true(value: bool) -> bool:
     return value
+
+
+class Rekeying:
+    """TLS whose peer asks for new keys in each record, as a client can that speaks TLS 1.3. Python's cannot."""
+
+    def __init__(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+        self._incoming, self._outgoing = incoming, outgoing
+
+    def do_handshake(self) -> None:
+        pass
+
+    def pending(self) -> int:
+        return 0
+
+    def read(self, _: int) -> bytes:
+        self._outgoing.write(bytes(len(self._incoming.read())))
+        raise ssl.SSLWantReadError
+
+
+class Unread(asyncio.Transport):
+    """A transport whose peer reads when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = 0
+        self.is_aborted = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.held += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.held
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_a_peer_that_asks_for_keys_and_does_not_read_is_cut_off() -> None:
+    context: Any = SimpleNamespace(wrap_bio=lambda incoming, outgoing, **_: Rekeying(incoming, outgoing))
+    raw, connection = Unread(), TlsConnection(context, Echo)
+    connection.connection_made(raw)
+    for _ in range(1_000):
+        connection.data_received(bytes(1_000))
+        raw.held = 0
+    assert not raw.is_aborted
+    for _ in range(1_000):
+        connection.data_received(bytes(1_000))
+    assert raw.is_aborted
+    assert raw.held <= MAX_REPLY_BYTES
 
 
 async def test_bytes_that_a_server_does_not_want_stay_with_the_client(folder: CertificateFolder) -> None:

@@ -65,7 +65,7 @@ class PasswordVerifier:
         self._clock = clock
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="passwords")
         self._waiting: dict[str, int] = {}
-        self._failures = _Failures()
+        self._failures = Failures()
         self._absent: tuple[Mapping[str, PasswordUser], bytes] | None = None
 
     async def identify(self, credential: Password, users: Mapping[str, PasswordUser], client: str) -> Identity:
@@ -135,8 +135,8 @@ def _absent(users: Mapping[str, PasswordUser]) -> bytes:
     return b"$2b$%02d$" % cost + b"." * 53
 
 
-class _Failures:
-    """Failed attempts by client, which are forgotten at a fixed rate."""
+class Failures:
+    """Failed attempts by client, which are forgotten at a fixed rate. Used on one event loop."""
 
     def __init__(self) -> None:
         self._debts: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jwt
 import orjson
@@ -31,10 +32,11 @@ from merlot.security import credentials, passwords
 from merlot.security.access import ANONYMOUS, Identity
 from merlot.security.credentials import BearerToken, Credential, Password, PeerCertificate
 from merlot.security.door import Door
-from merlot.security.kubernetes_tokens import reviewed
+from merlot.security.kubernetes_tokens import TokenReviewer, reviewed
 from merlot.security.oidc import REFETCH_S, OidcVerifier, keys_of
 from merlot.security.passwords import FAILURE_S, FAILURES, PasswordVerifier, hash_password, matches
-from merlot.security.rules import OidcIssuer, PasswordUser
+from merlot.security.rules import KubernetesReview, OidcIssuer, PasswordUser
+from merlot.security.verifiers import MAX_REVIEWS
 
 
 class SetClock:
@@ -306,6 +308,33 @@ async def test_an_issuer_that_never_answered_is_unavailable() -> None:
 def test_reviews_that_accept_nobody(status: dict[str, object]) -> None:
     with pytest.raises(NotAuthenticatedError):
         reviewed({"status": status}, ["merlot"])
+
+
+async def test_guessed_tokens_cost_the_api_server_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, may_answer = [], asyncio.Event()
+
+    async def identify(_: TokenReviewer, token: str) -> Identity:
+        asked.append(token)
+        await may_answer.wait()
+        if token.startswith("guess"):
+            raise NotAuthenticatedError("the API server does not accept the token")
+        return Identity(token, frozenset(), "kubernetes")
+
+    monkeypatch.setattr(TokenReviewer, "identify", identify)
+    door = Door(replace(rules(), kubernetes=KubernetesReview()), SetClock())
+    guesses = [asyncio.create_task(identity(door, BearerToken(f"guess {n}"), f"1.1.1.{n}")) for n in range(100)]
+    while sum(guess.done() for guess in guesses) < len(guesses) - MAX_REVIEWS:
+        await asyncio.sleep(0)
+    may_answer.set()
+    outcomes = await asyncio.gather(*guesses, return_exceptions=True)
+    assert len(asked) == MAX_REVIEWS
+    assert {type(outcome) for outcome in outcomes} == {NotAuthenticatedError, UnavailableError}
+    for number in range(100):
+        with pytest.raises(NotAuthenticatedError if number < FAILURES else UnavailableError):
+            await identity(door, BearerToken(f"guess again {number}"), "2.2.2.2")
+    assert len(asked) == MAX_REVIEWS + FAILURES
+    assert (await identity(door, BearerToken("account"), "3.3.3.3")).name == "account", "others go on"
+    door.close()
 
 
 def test_a_review_that_accepts_an_account() -> None:

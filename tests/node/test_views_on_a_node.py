@@ -42,6 +42,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViewingNode]:
         ("SELECT name, note FROM things ORDER BY id LIMIT 1", [[SEEN[0]["name"][:2], "***"]]),
         ("SELECT COUNT(*) FROM things WHERE CAST(CASE WHEN color = 'red' THEN '1' ELSE color END AS INT) = 1", None),
         ("SET useMultistageEngine = true; SELECT COUNT(*) FROM (SELECT * FROM things) x", [[len(SEEN)]]),
+        ("SELECT COUNT(*) FROM things WHERE REGEXP_LIKE(name, '.{3,}') OR TEXT_MATCH(note, 'secret')", [[0]]),
+        ("SELECT MAX(LENGTH(name)), DISTINCTCOUNT(note), DISTINCTCOUNTHLL(note) FROM things", [[2.0, 1, 1]]),
+        (f"SELECT LISTAGG(note, ','), LASTWITHTIME(note, id, 'STRING') FROM things WHERE id = {IDS[0]}", [["***"] * 2]),
+        ("SELECT ARRAYAGG(note, 'STRING', true), EXPR_MAX(note, id) FROM things", [[["***"], "***"]]),
     ],
 )
 def test_an_asker_sees_the_rows_and_values_of_the_view(node: ViewingNode, sql: str, rows: list[Any] | None) -> None:

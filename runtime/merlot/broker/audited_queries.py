@@ -43,6 +43,8 @@ def audit_query(log: AuditLog | None, query: AskedQuery, answer: BrokerAnswer) -
         "numRows": 0 if answer.result is None else answer.result.num_rows,
         "durationMs": answer.time_used_ms,
     }
+    if is_refused:
+        facts["why"] = answer.exceptions[0].message  # names the table, which the answer does not
     if log.settings.with_texts:
         facts["sql"] = query.sql[:MAX_TEXT]
     log.record(entry("query", query.identity, query.client, **facts))

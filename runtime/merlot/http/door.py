@@ -164,6 +164,15 @@ def sees(request: web.Request, table: str) -> bool:
     return any(may(request, right, table) for right in READING)
 
 
+def sees_whole(request: web.Request, table: str) -> bool:
+    """Return True if the caller may know what tells of all rows and columns of a table, such as a manifest."""
+    door = request.config_dict.get(DOOR)
+    if door is None or door.is_open:
+        return True
+    needed = of_table(*READING, is_whole=True)
+    return any(_has(door.access, identity_of(request), right, needed, table) for right in needed.rights)
+
+
 def hidden_columns(request: web.Request, table: str) -> frozenset[str]:
     """Return the columns, in lower case, that the caller is not to know of."""
     door = request.config_dict.get(DOOR)

@@ -128,8 +128,12 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def folded(table: str) -> str:
-    """Return a table's name as patterns are compared with: `flights` for `Flights_OFFLINE`."""
-    return raw_name(table.upper()).lower()
+    """Return a table's name as patterns are compared with: `flights` for `Flights_OFFLINE`, and for a name with several
+    types, since a handler may take off one after the other."""
+    name = table.upper()
+    while (shorter := raw_name(name)) != name:
+        name = shorter
+    return name.lower()
 
 
 @dataclass(frozen=True, slots=True)

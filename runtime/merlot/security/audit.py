@@ -7,6 +7,7 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -26,6 +27,8 @@ _LOG = logging.getLogger(__name__)
 
 MAX_WAITING: Final = 10_000
 MAX_TEXT: Final = 10_000
+CLOSE_S: Final = 5.0
+"""Longest wait for a file or a pipe that takes no lines when the process ends."""
 STDOUT: Final = "-"
 
 
@@ -78,9 +81,15 @@ class AuditLog:
             self._num_lost += 1
 
     def close(self) -> None:
-        """Write what waits, and close."""
-        self._lines.put(None)
-        self._writer.join()
+        """Write what waits, and close. Lines that cannot be written within `CLOSE_S` are lost."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=CLOSE_S)
+        self._writer.join(CLOSE_S)
+        if self._writer.is_alive():
+            _LOG.error(
+                "audit log cannot be written to its end path=%s lines=%d", self.settings.path, self._lines.qsize()
+            )
+            return
         if self._file is not None and self._file is not sys.stdout.buffer:
             self._file.close()
 

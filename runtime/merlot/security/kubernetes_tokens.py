@@ -16,6 +16,8 @@ from merlot.security.access import Identity
 from merlot.security.rules import KubernetesReview
 
 ACCOUNT_FOLDER: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+"""Begins the name of every ServiceAccount, and of nobody else."""
 TIMEOUT_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 1 << 20
 
@@ -55,11 +57,13 @@ class TokenReviewer:
 
 
 def reviewed(answer: Any, audiences: list[str]) -> Identity:
-    """Return the identity in a TokenReview's answer. Raise NotAuthenticatedError if it holds none, or if the token is
-    for none of the audiences."""
+    """Return the ServiceAccount in a TokenReview's answer. Raise NotAuthenticatedError if it holds none, or if the
+    token is for none of the audiences. Other users of the API server are nobody here: their names and groups may be
+    those of users and groups of the access document."""
     status = answer.get("status", {}) if isinstance(answer, Mapping) else {}
     user = status.get("user", {})
     is_for_us = not audiences or bool(set(status.get("audiences", ())) & set(audiences))
-    if status.get("authenticated") is not True or not user.get("username") or not is_for_us:
-        raise NotAuthenticatedError("the API server does not accept the token")
-    return Identity(str(user["username"]), frozenset(map(str, user.get("groups", ()))), "kubernetes")
+    name = str(user.get("username", ""))
+    if status.get("authenticated") is not True or not name.startswith(SERVICE_ACCOUNT) or not is_for_us:
+        raise NotAuthenticatedError("the API server does not accept the token as one of a ServiceAccount")
+    return Identity(name, frozenset(map(str, user.get("groups", ()))), "kubernetes")

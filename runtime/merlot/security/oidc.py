@@ -57,13 +57,22 @@ async def fetch(url: str) -> bytes:
 
 def keys_of(document: bytes | str) -> dict[str, jwt.PyJWK]:
     """Return the signing keys of a JWKS by their ids; "" is the id of a key without one. Raise UnavailableError if the
-    document is no JWKS. Symmetric and weak keys are left out."""
+    document is no JWKS. Symmetric and weak keys are left out, and keys of kinds that are not known (RFC 7517, 5)."""
     try:
         entries = orjson.loads(document)["keys"]
         usable = [entry for entry in entries[:MAX_KEYS] if _is_usable(entry)]
-        return {str(entry.get("kid", "")): jwt.PyJWK(_with_algorithm(entry)) for entry in usable}
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, jwt.PyJWTError, ValueError) as error:
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
         raise UnavailableError(f"keys of signed tokens are no JWKS: {error}") from error
+    return {str(entry.get("kid", "")): key for entry in usable if (key := _key_of(entry)) is not None}
+
+
+def _key_of(entry: Mapping[str, Any]) -> jwt.PyJWK | None:
+    """Return a key; None if it cannot be used. One such key must not lock out the tokens of the others."""
+    try:
+        return jwt.PyJWK(_with_algorithm(entry))
+    except (jwt.PyJWTError, TypeError, ValueError) as error:
+        _LOG.warning("a key of signed tokens cannot be used kid=%.100r cause=%s", entry.get("kid"), error)
+        return None
 
 
 def _is_usable(entry: Mapping[str, Any]) -> bool:
@@ -127,13 +136,20 @@ class OidcVerifier:
 def identity_of(claims: Mapping[str, Any], issuer: OidcIssuer) -> Identity:
     """Return the identity in verified claims. Raise NotAuthenticatedError if they name nobody."""
     name = claims.get(issuer.name_claim)
-    if not isinstance(name, str) or not name:
-        raise NotAuthenticatedError(f"token names nobody: it has no text in its claim {issuer.name_claim}")
+    if not _is_name(name):
+        raise NotAuthenticatedError(f"token names nobody: it has no line of text in its claim {issuer.name_claim}")
     groups = claims.get(issuer.groups_claim, [])
     groups = [groups] if isinstance(groups, str) else groups
-    if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not all(isinstance(group, str) for group in groups):
-        raise NotAuthenticatedError(f"token has no list of up to {MAX_GROUPS} texts in its claim {issuer.groups_claim}")
+    if not isinstance(groups, list) or len(groups) > MAX_GROUPS or not all(map(_is_name, groups)):
+        raise NotAuthenticatedError(
+            f"token has no list of up to {MAX_GROUPS} lines of text in its claim {issuer.groups_claim}"
+        )
     return Identity(issuer.prefix + name, frozenset(issuer.prefix + group for group in groups), "jwt")
+
+
+def _is_name(value: object) -> bool:
+    """Return True if a value can be a name: a text that a line of a log can hold, hence without lone surrogates."""
+    return isinstance(value, str) and value != "" and value.isprintable()
 
 
 class _Keys:

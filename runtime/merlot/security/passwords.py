@@ -23,6 +23,8 @@ from merlot.security.credentials import Password
 from merlot.security.rules import PasswordUser
 
 COST: Final = 12
+MIN_COST: Final = 4
+"""Lowest cost that bcrypt knows."""
 MAX_COST: Final = 15
 """Highest cost of a hash: 2 s of a core."""
 MAX_PASSWORD_BYTES: Final = 72
@@ -34,6 +36,7 @@ FAILURES: Final = 10
 """Failed attempts that an address may make at once; one more is allowed every `FAILURE_S`."""
 FAILURE_S: Final = 3.0
 MAX_CLIENTS: Final = 10_000
+_NO_HASH: Final = "is no hash of bcrypt: make one by `merlot access hash-password`"
 _HASH: Final = re.compile(rb"\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53}")
 
 
@@ -62,7 +65,8 @@ class PasswordVerifier:
         self._clock = clock
         self._pool = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="passwords")
         self._waiting: dict[str, int] = {}
-        self._failures = _Failures()
+        self._failures = Failures()
+        self._absent: tuple[Mapping[str, PasswordUser], bytes] | None = None
 
     async def identify(self, credential: Password, users: Mapping[str, PasswordUser], client: str) -> Identity:
         """Return the user. Raise NotAuthenticatedError if name or password is wrong, UnavailableError if too many
@@ -70,7 +74,7 @@ class PasswordVerifier:
         now = self._clock.monotonic()
         self._failures.check(client, now)
         user = users.get(credential.user)
-        password_hash = _absent(users) if user is None else user.password_hash
+        password_hash = self._absent_hash(users) if user is None else user.password_hash
         self._enter(client)
         try:
             loop = asyncio.get_running_loop()
@@ -85,6 +89,12 @@ class PasswordVerifier:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _absent_hash(self, users: Mapping[str, PasswordUser]) -> bytes:
+        """Return a hash that no password has, of the cost of the users' hashes. It is made once for all guesses."""
+        if self._absent is None or self._absent[0] is not users:
+            self._absent = users, _absent(users)
+        return self._absent[1]
 
     def _enter(self, client: str) -> None:
         if sum(self._waiting.values()) >= MAX_WAITING or self._waiting.get(client, 0) >= MAX_WAITING_PER_CLIENT:
@@ -101,8 +111,22 @@ def cost_of(password_hash: bytes) -> int:
     """Return the cost of a hash. Raise InvalidInputError if bcrypt did not make it."""
     match = _HASH.fullmatch(password_hash)
     if match is None:
-        raise InvalidInputError("is no hash of bcrypt: make one by `merlot access hash-password`")
+        raise InvalidInputError(_NO_HASH)
     return int(match[1])
+
+
+def check_hash(password_hash: bytes) -> None:
+    """Raise InvalidInputError if passwords cannot be verified against a hash, or would take seconds."""
+    cost = cost_of(password_hash)
+    if cost > MAX_COST:
+        raise InvalidInputError(f"has a cost of more than {MAX_COST}: it would take seconds")
+    cheap = password_hash[:4] + b"%02d" % MIN_COST + password_hash[6:]
+    try:
+        bcrypt.checkpw(b"", cheap)  # a salt of the right form may have bits that no salt has
+    except ValueError:
+        raise InvalidInputError(_NO_HASH) from None
+    if cost < MIN_COST:
+        raise InvalidInputError(_NO_HASH)
 
 
 def _absent(users: Mapping[str, PasswordUser]) -> bytes:
@@ -111,8 +135,8 @@ def _absent(users: Mapping[str, PasswordUser]) -> bytes:
     return b"$2b$%02d$" % cost + b"." * 53
 
 
-class _Failures:
-    """Failed attempts by client, which are forgotten at a fixed rate."""
+class Failures:
+    """Failed attempts by client, which are forgotten at a fixed rate. Used on one event loop."""
 
     def __init__(self) -> None:
         self._debts: OrderedDict[str, tuple[float, float]] = OrderedDict()

@@ -20,6 +20,8 @@ from merlot.security.tls import HANDSHAKE_S
 
 READ_BYTES: Final = 1 << 14
 """Bytes of one record of TLS, which is as much as one read returns."""
+MAX_REPLY_BYTES: Final = 1 << 16
+"""Most bytes of TLS's own answers (KeyUpdate, alerts) that a peer leaves unread; it pays as much to ask for them."""
 WRITE_BYTES: Final = 1 << 18
 """Bytes that are encrypted at a time: a large answer is not in memory a third time."""
 
@@ -48,6 +50,8 @@ class TlsConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._raw: asyncio.Transport | None = None
         self._error: Exception | None = None
+        self._reply_bytes = 0
+        """Bytes of TLS's own answers since the peer last read everything."""
         self.is_closing = False
         self.protocol: asyncio.Protocol | None = None
         """Protocol of the bytes inside; None until the handshake is over."""
@@ -194,7 +198,7 @@ class TlsConnection(asyncio.Protocol):
             is_over = True
         except ssl.SSLError as failure:
             error = failure
-        self._flush()
+        self._reply()
         if pieces and self.protocol is not None and not self.is_closing:
             self.protocol.data_received(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         if error is not None:
@@ -206,6 +210,19 @@ class TlsConnection(asyncio.Protocol):
     def _flush(self) -> None:
         if self._outgoing.pending and self._raw is not None:
             self._raw.write(self._outgoing.read())
+
+    def _reply(self) -> None:
+        """Pass on what TLS itself answers. A peer that makes it answer, and does not read, is cut off."""
+        if not self._outgoing.pending or self._raw is None:
+            return
+        if not self._raw.get_write_buffer_size():
+            self._reply_bytes = 0
+        self._reply_bytes += self._outgoing.pending
+        if self._reply_bytes > MAX_REPLY_BYTES:
+            self._error = ConnectionAbortedError("the peer asks for new keys and does not read the answers")
+            self.abort()
+            return
+        self._flush()
 
     def _give_up(self) -> None:
         self._error = TimeoutError(f"no TLS handshake within {self._handshake_s:g} s")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
+from tests.unit.security.callers import rules
 
 from merlot.broker.http.cursor_owners import PASSED_ON_HEADER
 from merlot.broker.role import BrokerConfig, BrokerRole
@@ -84,6 +85,14 @@ async def test_every_broker_lists_the_cursors_of_all(two: Two) -> None:
         assert {one["requestId"] for one in told} == ids
         _, told = await two.ask(broker, "/responseStore", headers={PASSED_ON_HEADER: "1"})
         assert len(told) == own
+
+
+async def test_a_broker_that_does_not_know_the_caller_adds_no_cursors(two: Two) -> None:
+    """As it does not know somebody who has shown a certificate to the broker that was asked."""
+    ids = [(await two.begin(broker))["requestId"] for broker in (0, 1)]
+    two.roles[1].door.use(rules())
+    status, told = await two.ask(0, "/responseStore")
+    assert (status, [one["requestId"] for one in told]) == (200, ids[:1])
 
 
 async def test_a_cursor_whose_broker_is_gone_says_to_run_the_query_again(two: Two) -> None:

@@ -154,7 +154,7 @@ async def test_small_facts_are_told_in_pinot_s_words(client: Client) -> None:
     ("path", "instead"),
     [
         ("/zk/ls?path=/", "/idealstate"),
-        ("/users", "no users"),
+        ("/users", "access document"),
         ("/tasks/tasktypes", "/rollups"),
         ("/debug/tables/batches", "/segmentsStatus"),
         ("/tables/batches/indexes", "/tables/{table}"),

@@ -111,6 +111,7 @@ def test_rights_are_those_of_any_role_and_no_others(
     ("pattern", "table", "is_covered"),
     [
         ("sales", "SALES_OFFLINE", True),
+        ("sales", "sales_OFFLINE_REALTIME", True),  # a handler may take off both
         ("sales", "sales_eu", False),
         ("flights_*", "flights_REALTIME", False),  # the suffix is a type, not a part of the name
         ("*", None, True),

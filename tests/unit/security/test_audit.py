@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,10 +12,16 @@ import pytest
 from aiohttp import web
 from tests.unit.security.callers import LeapingClock, callers, rules
 
+from merlot.broker.audited_queries import audit_query
+from merlot.broker.queries import SqlRequest
+from merlot.broker.query_errors import named
+from merlot.broker.response import BrokerAnswer
+from merlot.codes import QueryErrorCode
 from merlot.http.described import describe
 from merlot.http.door import DOOR, PUBLIC, of_table
 from merlot.http.server import HttpServer
-from merlot.security.access import Right
+from merlot.security import audit
+from merlot.security.access import Identity, Right
 from merlot.security.audit import AuditLog, AuditSettings
 from merlot.security.door import Door
 
@@ -69,6 +76,34 @@ async def test_refused_and_changing_requests_are_recorded_and_no_others(audited:
     text = path.read_text()
     assert not any(word in text for word in ("secret", "Basic", "guess", "reader's"))
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("settings", [{}, {"with_queries": True}, {"with_queries": True, "with_texts": True}])
+def test_queries_are_recorded_without_their_constants(tmp_path: Path, settings: dict[str, bool]) -> None:
+    log = AuditLog(AuditSettings(path=str(tmp_path / "audit.log"), **settings))
+    asked = SqlRequest("SELECT a FROM t WHERE b = 'a secret'", identity=Identity("ann"), client="1.2.3.4")
+    refusal = named(QueryErrorCode.ACCESS_DENIED, "permission denied user=ann right=query table=t")
+    audit_query(log, asked, BrokerAnswer.refusal("b", refusal))
+    audit_query(log, asked, BrokerAnswer(request_id="1", client_request_id=None, broker_id="b", tables=("t",)))
+    log.close()
+    refused, *allowed = [orjson.loads(line) for line in (tmp_path / "audit.log").read_bytes().splitlines()]
+    assert (refused["user"], refused["decision"], refused["errorCode"]) == ("ann", "refused", 180)
+    assert "table=t" in refused["why"]
+    assert [(line["tables"], line["decision"]) for line in allowed] == [(["t"], "allowed")] * bool(settings)
+    assert ("secret" in (tmp_path / "audit.log").read_text()) is settings.get("with_texts", False)
+
+
+def test_a_process_ends_though_nobody_takes_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "CLOSE_S", 0.1)
+    may_write = threading.Event()
+    log = AuditLog(AuditSettings(path=str(tmp_path / "audit.log")))
+    monkeypatch.setattr(log, "_write", lambda _: may_write.wait())
+    for number in range(audit.MAX_WAITING + 10):
+        log.record({"number": number})
+    log.close()
+    may_write.set()
+    monkeypatch.setattr(audit, "CLOSE_S", 60)
+    log.close()
 
 
 def test_files_are_rotated_and_bounded(tmp_path: Path) -> None:

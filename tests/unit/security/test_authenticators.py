@@ -6,10 +6,13 @@ import asyncio
 import base64
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import jwt
+import orjson
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.security.callers import (
@@ -29,10 +32,11 @@ from merlot.security import credentials, passwords
 from merlot.security.access import ANONYMOUS, Identity
 from merlot.security.credentials import BearerToken, Credential, Password, PeerCertificate
 from merlot.security.door import Door
-from merlot.security.kubernetes_tokens import reviewed
-from merlot.security.oidc import REFETCH_S, OidcVerifier
+from merlot.security.kubernetes_tokens import TokenReviewer, reviewed
+from merlot.security.oidc import REFETCH_S, OidcVerifier, keys_of
 from merlot.security.passwords import FAILURE_S, FAILURES, PasswordVerifier, hash_password, matches
-from merlot.security.rules import OidcIssuer, PasswordUser
+from merlot.security.rules import KubernetesReview, OidcIssuer, PasswordUser
+from merlot.security.verifiers import MAX_REVIEWS
 
 
 class SetClock:
@@ -121,6 +125,11 @@ WRONG_TOKENS = {
     "unknown key id": signed(kid="other"),
     "no name": signed(sub=None),
     "empty name": signed(sub=""),
+    "name of two lines": signed(sub="ann\nroot"),
+    "name that no text can hold": signed(sub="\ud800"),
+    "group that no text can hold": signed(groups=["\ud800"]),
+    "key of another kind": signed(rsa.generate_private_key(65_537, 2_048), algorithm="RS256"),
+    "deep": ".".join(["W1tb" * 2_000] * 3),
     "groups are a number": signed(groups=7),
     "groups of numbers": signed(groups=[7]),
     "unsigned": jwt.encode({"iss": ISSUER, "aud": AUDIENCE, "sub": "root"}, "", "none"),
@@ -248,6 +257,34 @@ async def test_keys_rotate_without_a_flood_of_fetches() -> None:
         await verifier.identify(signed())
 
 
+def test_keys_that_cannot_be_used_lock_out_no_others() -> None:
+    entries = orjson.loads(jwks(("first", KEY)))["keys"]
+    odd = [
+        {"kty": "OKP", "crv": "X448", "x": "AA", "kid": "unknown curve"},
+        {"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA", "kid": "no point"},
+        {"kty": "RSA", "n": "A" * 400, "e": "AQAB", "kid": "zero"},
+        {"kty": "RSA", "n": "AQAB", "e": "AQAB", "kid": "weak"},
+        {"kty": "oct", "k": "c2VjcmV0", "kid": "symmetric"},
+        {**entries[0], "use": "enc", "kid": "for encryption"},
+    ]
+    assert list(keys_of(orjson.dumps({"keys": [*odd, *entries]}))) == ["first"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": {}}', '{"keys": [1]}', '{"keys": "abc"}', "[" * 10_000])
+def test_other_documents_are_no_keys(text: str) -> None:
+    with pytest.raises(UnavailableError, match="no JWKS"):
+        keys_of(text)
+
+
+@pytest.mark.parametrize(
+    "bad", ["x", "$2b$03$" + "." * 53, "$2b$00$" + "." * 53, "$2b$04$" + "z" * 53, "$2b$16$" + "." * 53]
+)
+def test_hashes_that_would_fail_at_the_login_are_refused_before(bad: str) -> None:
+    with pytest.raises(InvalidInputError):
+        passwords.check_hash(bad.encode())
+    passwords.check_hash(hashed("x").encode())
+
+
 async def test_an_issuer_that_never_answered_is_unavailable() -> None:
     issuer = Issuer()
     issuer.is_away = True
@@ -265,11 +302,39 @@ async def test_an_issuer_that_never_answered_is_unavailable() -> None:
         {"authenticated": True, "user": {}, "audiences": ["merlot"]},
         {"authenticated": True, "user": {"username": "x"}, "audiences": ["else"]},
         {"authenticated": True, "user": {"username": "x"}},
+        {"authenticated": True, "user": {"username": "root", "groups": ["admins"]}, "audiences": ["merlot"]},
     ],
 )
 def test_reviews_that_accept_nobody(status: dict[str, object]) -> None:
     with pytest.raises(NotAuthenticatedError):
         reviewed({"status": status}, ["merlot"])
+
+
+async def test_guessed_tokens_cost_the_api_server_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, may_answer = [], asyncio.Event()
+
+    async def identify(_: TokenReviewer, token: str) -> Identity:
+        asked.append(token)
+        await may_answer.wait()
+        if token.startswith("guess"):
+            raise NotAuthenticatedError("the API server does not accept the token")
+        return Identity(token, frozenset(), "kubernetes")
+
+    monkeypatch.setattr(TokenReviewer, "identify", identify)
+    door = Door(replace(rules(), kubernetes=KubernetesReview()), SetClock())
+    guesses = [asyncio.create_task(identity(door, BearerToken(f"guess {n}"), f"1.1.1.{n}")) for n in range(100)]
+    while sum(guess.done() for guess in guesses) < len(guesses) - MAX_REVIEWS:
+        await asyncio.sleep(0)
+    may_answer.set()
+    outcomes = await asyncio.gather(*guesses, return_exceptions=True)
+    assert len(asked) == MAX_REVIEWS
+    assert {type(outcome) for outcome in outcomes} == {NotAuthenticatedError, UnavailableError}
+    for number in range(100):
+        with pytest.raises(NotAuthenticatedError if number < FAILURES else UnavailableError):
+            await identity(door, BearerToken(f"guess again {number}"), "2.2.2.2")
+    assert len(asked) == MAX_REVIEWS + FAILURES
+    assert (await identity(door, BearerToken("account"), "3.3.3.3")).name == "account", "others go on"
+    door.close()
 
 
 def test_a_review_that_accepts_an_account() -> None:

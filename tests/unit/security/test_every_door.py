@@ -21,7 +21,7 @@ from aiohttp import web
 from tests.unit.security.callers import Caller, LeapingClock, callers, rules
 
 from merlot.broker.http import endpoint
-from merlot.controller.http import api
+from merlot.controller.http import api, merge_api
 from merlot.controller.service import ControllerService
 from merlot.http.described import description_of
 from merlot.http.door import DOOR
@@ -190,6 +190,37 @@ async def test_two_authorizations_are_none(ports: dict[str, int]) -> None:
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{ports['controller']}") as client:
         headers = [("Authorization", reader), ("Authorization", str(admin))]
         assert (await client.get("/tables", headers=headers)).status_code == 401
+
+
+class Rollups:
+    """A merge task of one table."""
+
+    def rollup(self, name: str) -> dict[str, Any]:
+        return {"name": name, "table": "flights"}
+
+    def rollups(self) -> list[dict[str, Any]]:
+        return [self.rollup("monthly")]
+
+
+async def test_a_merge_task_is_shown_to_those_who_see_the_whole_table() -> None:
+    """Its manifest names columns, and its watermarks tell of rows."""
+    app = web.Application()
+    app[DOOR] = Door(rules(), LeapingClock())
+    service: Any = Rollups()
+    app.add_routes(merge_api.routes(service))
+    server = HttpServer(app)
+    port = await server.start("127.0.0.1", 0)
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
+        for caller in callers():
+            headers = {} if caller.authorization is None else {"Authorization": caller.authorization}
+            one = await client.get("/rollups/monthly", headers=headers)
+            every = await client.get("/rollups", headers=headers)
+            reads = caller.rights - ({"query"} if caller.is_restricted else set())
+            may_see = caller.is_admin or bool(reads & {"query", "insert", "manage"})
+            assert (one.status_code == 200) is may_see, caller.name
+            assert ("monthly" in every.text) is may_see, caller.name
+    await server.stop()
+    app[DOOR].close()
 
 
 async def test_a_route_that_says_nothing_is_refused() -> None:

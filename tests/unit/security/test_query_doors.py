@@ -15,6 +15,7 @@ from tests.unit.security.callers import Caller, LeapingClock, callers, rules
 from merlot.broker.cursors import ResponseStore
 from merlot.broker.http.listener import Listener
 from merlot.broker.queries import SqlRequest
+from merlot.broker.query_errors import named
 from merlot.broker.query_log import QueryLog
 from merlot.broker.quotas import IdentityQuotas, QuotaExceededError
 from merlot.broker.response import BrokerAnswer, ResultRows
@@ -22,6 +23,7 @@ from merlot.broker.rpc.endpoint import RpcListener
 from merlot.broker.rpc.messages import METHOD, SERVICE, SERVICE_OF_SERVERS, BrokerRequest
 from merlot.broker.settings import BrokerSettings
 from merlot.clock import SystemClock
+from merlot.codes import QueryErrorCode
 from merlot.errors import NotFoundError
 from merlot.http.door import DOOR
 from merlot.security.access import Identity, IdentityLimits
@@ -89,6 +91,42 @@ async def status_of(call: Any) -> grpc.StatusCode:
     except grpc.aio.AioRpcError as error:
         return error.code()
     return grpc.StatusCode.OK
+
+
+@dataclass
+class Refusing(OneRow):
+    """A broker that refuses every query."""
+
+    async def query(self, request: SqlRequest) -> BrokerAnswer:
+        return BrokerAnswer.refusal(self.broker_id, named(QueryErrorCode.ACCESS_DENIED, "permission denied"))
+
+
+async def test_a_refused_call_is_no_bug(door: Door, caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody can fill the log with tracebacks by asking for tables of others."""
+    listener = RpcListener(Refusing(), door)
+    port = await listener.open("127.0.0.1", 0)
+    owner = next(caller for caller in callers() if caller.name == "owner")
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_stream(f"/{SERVICE}/{METHOD}")
+        message, metadata = BrokerRequest(sql="SELECT 1").SerializeToString(), [("authorization", owner.authorization)]
+        assert await status_of(call(message, metadata=metadata)) is grpc.StatusCode.PERMISSION_DENIED
+    await listener.close(0)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+@pytest.mark.parametrize("sent", [["Digest x"], ["Basic ???"], ["Bearer a", "Bearer b"]])
+async def test_without_a_document_nobody_reads_credentials(sent: list[str]) -> None:
+    """Clients that send them anyway are answered, over gRPC as over HTTP."""
+    broker = OneRow()
+    listener = RpcListener(broker)
+    port = await listener.open("127.0.0.1", 0)
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = channel.unary_stream(f"/{SERVICE}/{METHOD}")
+        metadata = [("authorization", value) for value in sent]
+        got = await status_of(call(BrokerRequest(sql="SELECT 1").SerializeToString(), metadata=metadata))
+    await listener.close(0)
+    assert got is grpc.StatusCode.OK
+    assert [request.identity.name for request in broker.asked] == ["anonymous"]
 
 
 @pytest.fixture

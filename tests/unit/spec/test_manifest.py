@@ -222,6 +222,7 @@ def test_problem_says_what_would_be_right(lines: str, expected: str) -> None:
     ("old", "new", "expected"),
     [
         ("name: trips", "name: trips_OFFLINE", 'metadata.name: "_OFFLINE" is added by the cluster; write trips'),
+        ("name: trips", "name: trips_offline", 'metadata.name: "_OFFLINE" is added by the cluster; write trips'),
         ("kind: Table", "kind: Tabel", 'kind: unknown kind "Tabel"; did you mean Table?'),
         ("  name: trips", "  nam: trips", "metadata.name: is missing"),
         (

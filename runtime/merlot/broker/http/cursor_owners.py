@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
@@ -78,7 +79,8 @@ async def pass_on(request: web.Request, owner: InstanceId, brokers: LiveBrokers)
 
 
 async def lists_of_others(request: web.Request, own: str, brokers: LiveBrokers) -> list[Any]:
-    """Return the summaries of the cursors that all other live brokers keep. Raise UnavailableError if a broker does not
+    """Return the summaries of the caller's cursors that all other live brokers keep. A broker that refuses the caller
+    adds none: it does not know those who have only shown a certificate. Raise UnavailableError if a broker does not
     answer."""
     others = [record for name, record in sorted((await brokers()).items()) if name != own]
     timeout = aiohttp.ClientTimeout(total=_LIST_S, connect=_CONNECT_S)
@@ -91,6 +93,8 @@ async def _list(session: aiohttp.ClientSession, record: InstanceRecord, request:
     url, tls = f"{_url(record)}/responseStore", tls_of(request.app)
     try:
         async with session.get(url, headers=_passed_headers(request), allow_redirects=False, ssl=tls) as answer:
+            if answer.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                return []
             answer.raise_for_status()
             summaries: list[Any] = orjson.loads(await answer.read())
             return summaries

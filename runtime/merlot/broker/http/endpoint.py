@@ -278,7 +278,7 @@ class _Paths:
         asker = None if may(request, Right.MANAGE, table.raw_name) else identity_of(request).name
         return _json(self._broker.query_log(table.raw_name, asker))
 
-    @describe(answer=record({"timeColumn": TEXT, "timeValue": TEXT}), right=of_table(*READING))
+    @describe(answer=record({"timeColumn": TEXT, "timeValue": TEXT}), right=of_table(*READING, is_whole=True))
     async def time_boundary(self, request: web.Request) -> web.Response:
         """`{"timeColumn": …, "timeValue": …}`: as in Pinot, batches answer up to this time, the stream from the next
         one on. Tables of one part have none, nor those whose batches have nothing yet; clients take 404 for that."""

@@ -139,6 +139,8 @@ class RpcListener:
             answer = await self._answered(request, context, identity)
         except ClientStalledError as error:
             answer = self._refusal(error)  # the rows are freed: the status waits until the client reads or hangs up
+        except grpc.aio.AbortError:
+            raise  # the call was refused
         except Exception:
             _LOG.exception("call failed by a bug")
             raise
@@ -149,7 +151,10 @@ class RpcListener:
             )
 
     async def _admitted(self, context: Any) -> Identity:
-        """Return who calls, by the metadata `authorization` or the certificate. End the call if they may not query."""
+        """Return who calls, by the metadata `authorization` or the certificate. End the call if they may not query.
+        Without an access document nobody is asked who they are."""
+        if self._door.is_open:
+            return ANONYMOUS
         metadata = list(context.invocation_metadata() or ())
         values = [value for name, value in metadata if name == AUTHORIZATION]
         client = _address_in(context.peer())

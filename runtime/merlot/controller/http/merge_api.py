@@ -10,7 +10,7 @@ from merlot.controller.http import answers
 from merlot.controller.http.responses import answered, json_answer
 from merlot.controller.merges.service import MergeService
 from merlot.http.described import describe, record
-from merlot.http.door import READING, identity_of, may, of_any, of_table, sees
+from merlot.http.door import READING, identity_of, may, of_any, of_table, sees, sees_whole
 from merlot.security.access import Right
 from merlot.security.door import refusal
 
@@ -40,13 +40,14 @@ class _MergeApi:
     @describe(answer=answers.ROLLUPS, right=of_any(*READING))
     async def rollups(self, request: web.Request) -> web.Response:
         rollups = await asyncio.to_thread(self._service.rollups)
-        return json_answer({"rollups": [rollup for rollup in rollups if sees(request, rollup["table"])]})
+        return json_answer({"rollups": [rollup for rollup in rollups if sees_whole(request, rollup["table"])]})
 
     @answered
     @describe(answer=answers.ROLLUP, right=of_any(*READING))
     async def rollup(self, request: web.Request) -> web.Response:
+        """A task with its manifest."""
         rollup = await asyncio.to_thread(self._service.rollup, request.match_info["name"])
-        if not sees(request, rollup["table"]):
+        if not sees_whole(request, rollup["table"]):
             raise refusal(identity_of(request), Right.MANAGE, None)
         return json_answer(rollup)
 
@@ -73,7 +74,7 @@ class _MergeApi:
         return json_answer({"upserts": [upsert for upsert in upserts if sees(request, upsert["name"])]})
 
     @answered
-    @describe(answer=answers.UPSERT, right=of_table(*READING, parameter="name"))
+    @describe(answer=answers.UPSERT, right=of_table(*READING, parameter="name", is_whole=True))
     async def upsert(self, request: web.Request) -> web.Response:
         return json_answer(await asyncio.to_thread(self._service.upsert, request.match_info["name"]))
 

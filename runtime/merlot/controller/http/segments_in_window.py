@@ -62,7 +62,7 @@ class _SelectApi:
         answers.END,
         query("excludeOverlapping", "Without segments that reach out of the window.", FLAG),
         answer=answers.BY_HALF,
-        right=of_table(*READING),
+        right=of_table(*READING, is_whole=True),
     )
     async def select(self, request: web.Request) -> web.Response:
         """`?startTimestamp=&endTimestamp=&excludeOverlapping=`: epoch milliseconds, the end is not part of the window;

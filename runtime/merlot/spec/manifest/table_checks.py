@@ -67,8 +67,8 @@ def check(document: JsonObject) -> Iterator[ManifestProblem]:
 def _check_name(document: JsonObject) -> Iterator[ManifestProblem]:
     name = _mapping(document.get("metadata")).get("name")
     for suffix in (OFFLINE_SUFFIX, REALTIME_SUFFIX):
-        if isinstance(name, str) and name.endswith(suffix):
-            right = name.removesuffix(suffix) or "another name"
+        if isinstance(name, str) and name.upper().endswith(suffix):  # SQL and rights know names in any case
+            right = name[: -len(suffix)] or "another name"
             yield ManifestProblem("metadata.name", f'"{suffix}" is added by the cluster; write {right}')
 
 

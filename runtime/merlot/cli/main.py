@@ -1,4 +1,4 @@
-"""`merlot` command: prints its own help at once, leaves roles to `merlot.cli.starting`, and the rest to `merlot.cli.app`."""
+"""`merlot` command: prints its own help at once, leaves roles to `cli.starting` and the rest to `cli.app`."""
 
 import os
 import sys

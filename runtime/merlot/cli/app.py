@@ -1,8 +1,6 @@
-"""Subcommands of `merlot`, and the only place where an error becomes a line and an exit code."""
+"""Subcommands of `merlot`."""
 
-import gc
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -30,12 +28,8 @@ from merlot.cli import (
     upserts,
 )
 from merlot.cli.commands import ROLES
-from merlot.cli.errors import CommandError
 from merlot.cli.login import log_in
-from merlot.errors import MerlotError
-from merlot.extras import lacks
-
-INTERRUPTED = 130
+from merlot.cli.starting import HELP_OPTIONS, exit_code, role_command
 
 
 class _CommandGroup(TyperGroup):
@@ -58,31 +52,6 @@ class _CommandGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _loaded_for_good(module: str) -> Any:
-    """Import a module, and freeze its objects: they live as long as the process. Garbage collections that visited these
-    170,000 objects took an eighth of the time of loading them."""
-    gc.disable()
-    try:
-        loaded = import_module(module)
-        gc.freeze()
-    finally:
-        gc.enable()
-    return loaded
-
-
-def role_command(name: str) -> Any:
-    """Return the command of a role. A process imports its own role's module only."""
-    try:
-        module = _loaded_for_good(f"merlot.cli.{name}")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("merlot."):
-            raise CommandError(f"`merlot {name}` is not part of this build: {error.name} is missing") from None
-        raise CommandError(lacks(f"`merlot {name}`", "engine", error)) from None
-    single = typer.Typer(add_completion=False)
-    single.command(name)(getattr(module, name))
-    return typer.main.get_command(single)
-
-
 app = typer.Typer(
     name="merlot",
     cls=_CommandGroup,
@@ -90,7 +59,7 @@ app = typer.Typer(
     add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=HELP_OPTIONS,
 )
 
 
@@ -144,17 +113,5 @@ def show_version() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; return its exit code. A bug shows its traceback, an error never does."""
-    try:
-        app(args=list(arguments), prog_name="merlot")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except CommandError as error:
-        output.show_error(error)
-        return error.exit_code
-    except MerlotError as error:
-        output.warn(f"error: {error}")
-        return 1
-    return 0
+    """Run a command line; return its exit code."""
+    return exit_code(lambda: app(args=list(arguments), prog_name="merlot"))

@@ -1,4 +1,4 @@
-"""`merlot` command: prints its own help at once, and leaves everything else to `merlot.cli.app`."""
+"""`merlot` command: prints its own help at once, leaves roles to `cli.starting` and the rest to `cli.app`."""
 
 import os
 import sys
@@ -25,6 +25,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(commands.help_text())
         return 0
     # Imported here: typer and the commands take longer to load than Python takes to start.
+    if given and given[0] in commands.ROLES:
+        from merlot.cli import starting
+
+        return starting.run(given)
     from merlot.cli import app
 
     return app.run(given)

@@ -12,11 +12,12 @@ import typer
 
 import merlot
 from merlot.cli import statements
-from merlot.cli.app import app, role_command
+from merlot.cli.app import app
 from merlot.cli.client import NodeClient
 from merlot.cli.commands import COMMANDS, ROLES
 from merlot.cli.completion import Completer
 from merlot.cli.main import run
+from merlot.cli.starting import role_command
 from merlot.ports import free_port
 
 FLIGHTS = Path(__file__).resolve().parents[3] / "examples" / "flights" / "table.yaml"

@@ -9,9 +9,9 @@ import typer
 from typer.testing import CliRunner
 
 from merlot.broker.settings import BrokerSettings
-from merlot.cli.app import role_command
 from merlot.cli.broker_tuning import of_broker
 from merlot.cli.server_tuning import of_server
+from merlot.cli.starting import role_command
 from merlot.cli.tuning import takes
 from merlot.server.settings import ServerSettings
 

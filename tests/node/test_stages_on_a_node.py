@@ -1,10 +1,11 @@
 """Queries of several stages through a broker: deadline, cancelling, turns, and what answers tell."""
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import aiohttp
-from tests.support.sample import orders_manifest, total_amount
+from tests.support.sample import order_rows, orders_manifest, total_amount
 
 from merlot.codes import QueryErrorCode
 from merlot.embedded.node import EmbeddedNode
@@ -72,6 +73,31 @@ async def test_leaves_that_ask_the_same_are_asked_once(start_with_orders: Any, s
     )
     assert answer["exceptions"] == []
     assert answer["numSegmentsQueried"] == 3
+
+
+async def test_leaves_group_below_joins_where_records_count_few_values(
+    start_with_orders: Any, session: aiohttp.ClientSession
+) -> None:
+    """10,000 rows of four cities, as the records say that were published with the segments."""
+    days = range(100)
+    node = await start_with_orders(orders_manifest(), days)
+    cities = Counter(city for day in days for city in order_rows(day)["city"].to_pylist())
+
+    async def are_served() -> bool:
+        return (await ask(session, node, "SELECT COUNT(*) FROM orders"))["resultTable"]["rows"] == [[10_000]]
+
+    await until(are_served)
+    joined = "SELECT b.city, COUNT(*), COUNT(DISTINCT a.city) FROM orders a JOIN orders b ON a.city = b.city"
+    tested = "SELECT COUNT(*) FROM orders a WHERE NOT EXISTS (SELECT 1 FROM orders b WHERE b.city > a.city)"
+    for sql, rule, wanted in (
+        (f"{joined} GROUP BY b.city", "GroupBelowJoins", [[city, number**2, 1] for city, number in cities.items()]),
+        (tested, "DistinctBelowJoins", [[cities[max(cities)]]]),
+    ):
+        plan = await ask(session, node, f"EXPLAIN PLAN FOR {sql}")
+        assert rule in str(plan["resultTable"]["rows"])
+        answer = await ask(session, node, sql)
+        assert answer["exceptions"] == []
+        assert sorted(answer["resultTable"]["rows"]) == sorted(wanted)
 
 
 async def test_a_deadline_ends_the_engine(start_with_orders: Any, session: aiohttp.ClientSession) -> None:

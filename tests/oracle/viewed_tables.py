@@ -16,7 +16,6 @@ from tests.sql.slt_oracle import Oracle
 from tests.support.viewers import Viewer
 
 from merlot.broker.planning.planner import PlannedQuery, Planner
-from merlot.broker.routing import pruning
 from merlot.broker.routing.distincts import TableDistincts
 from merlot.broker.routing.routes import RoutingInputs, build
 from merlot.broker.tables import ServedTable
@@ -143,10 +142,7 @@ def _bound(plan: PlannedQuery) -> BoundQuery:
 def _served(dataset: Dataset) -> ServedTable:
     name = offline(dataset.name)
     snapshot = build(RoutingInputs(view=TableView(name, RootRecord(), 1, {}), reports={}, standings={}, now_ms=0))
-    spec = load_document(manifest(dataset)).spec
-    built = pruning.build(snapshot, spec, None)
-    assert built is not None
-    return ServedTable(name, 1, spec, snapshot, replace(built, distincts=_few_groups(dataset)))
+    return ServedTable(name, 1, load_document(manifest(dataset)).spec, snapshot, distincts=_few_groups(dataset))
 
 
 def _few_groups(dataset: Dataset) -> TableDistincts:

@@ -17,6 +17,7 @@ from typing import ClassVar, Final, TypeVar
 from merlot.broker.metastore_rollbacks import RollbackDetector
 from merlot.broker.refresher import Refresher
 from merlot.broker.routing import edition_steps, pruning
+from merlot.broker.routing.distincts import TableDistincts
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.pruning import Selection, TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
@@ -74,6 +75,8 @@ class ServedTable:
     """Rule for the time boundary of a hybrid table; None for any other table."""
     lost: LostRecord | None = None
     """Record of segments that the metastore has lost; None if it has lost none."""
+    distincts: TableDistincts | None = None
+    """Numbers of distinct values of the sealed segments, for plans; None if nothing is known."""
 
     def select(self, where: Expr | None, request_number: int, *, null_handling: bool) -> Selection:
         """Choose the servers to ask, and the segments to ask each for, for a query with the filter `where`."""
@@ -319,5 +322,8 @@ def _serve(
         inputs, None if previous is None else edition_steps.FollowedViews(previous.snapshot, passed)
     )
     pruned = pruning.build(followed.snapshot, state.spec, None if previous is None else previous.pruning)
-    served = ServedTable(name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost)
+    distincts = TableDistincts.of_snapshot(followed.snapshot, None if previous is None else previous.distincts)
+    served = ServedTable(
+        name, state.record.revision, state.spec, followed.snapshot, pruned, inputs.rule, state.lost, distincts
+    )
     return served, followed.unrouted_views

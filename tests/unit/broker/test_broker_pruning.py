@@ -10,6 +10,7 @@ import pytest
 
 from merlot import telemetry
 from merlot.broker.routing import pruning, routes
+from merlot.broker.routing.distincts import TableDistincts
 from merlot.broker.routing.health import ServerStanding
 from merlot.broker.routing.pruning import TablePruning
 from merlot.broker.routing.routes import RoutingInputs, RoutingSnapshot
@@ -95,6 +96,13 @@ def asked(made: TablePruning, condition: str, number: int = 0) -> set[str]:
 def metric(gauge: Any) -> float:
     value: float = gauge.labels(TABLE)._value.get()
     return value
+
+
+def test_distinct_values_are_counted_once_whether_or_not_the_table_prunes() -> None:
+    made = TableDistincts.of_snapshot(snapshot_of(*RECORDS[1:]))
+    assert made.num_docs == made.num_groups(["day"]) == 30
+    assert TableDistincts.of_snapshot(snapshot_of(*RECORDS[1:]), made) is made
+    assert TableDistincts.of_snapshot(snapshot_of(*RECORDS), made).num_docs == 40
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from merlot.broker.planning.staged import ServedSizes
 from merlot.broker.routing.distincts import TableDistincts
-from merlot.broker.routing.pruning import TablePruning
 from merlot.broker.routing.routes import RoutingSnapshot
 from merlot.broker.tables import ServedTable
 from merlot.cluster.column_types import format_columns
@@ -49,9 +48,8 @@ def test_rows_are_groups_where_a_record_says_nothing() -> None:
 def test_no_leaf_groups_below_joins_if_its_table_limits_groups(max_groups: int | None, wanted: int | None) -> None:
     """Open segments, and those of tomorrow, may bring any number of groups."""
     sizes = TableDistincts.of([record(1000, "22")])
-    pruning = cast("TablePruning", SimpleNamespace(distincts=sizes))
     spec = cast("TableSpec", SimpleNamespace(limits=QueryLimits(max_groups=max_groups)))
-    table = ServedTable(TableName("t_OFFLINE"), 1, spec, cast("RoutingSnapshot", None), pruning)
+    table = ServedTable(TableName("t_OFFLINE"), 1, spec, cast("RoutingSnapshot", None), distincts=sizes)
     assert ServedSizes({"t": table}).num_groups("t", ["a"]) == wanted
 
 

@@ -66,14 +66,14 @@ class ServedSizes:
 
     def num_rows(self, table: str) -> int | None:
         """Return the docs of the sealed segments that queries see."""
-        pruning = self.tables[table].pruning
-        return None if pruning is None else pruning.distincts.num_docs
+        distincts = self.tables[table].distincts
+        return None if distincts is None else distincts.num_docs
 
     def num_groups(self, table: str, columns: Collection[str]) -> int | None:
         """Return an upper bound for the groups of these segments; None if the table limits groups: open segments have
         groups too, and a plan outlives its estimates, so that a query could fail that asked for no groups."""
-        pruning, max_groups = self.tables[table].pruning, self.tables[table].spec.limits.max_groups
-        return None if pruning is None or max_groups is not None else pruning.distincts.num_groups(columns)
+        distincts, max_groups = self.tables[table].distincts, self.tables[table].spec.limits.max_groups
+        return None if distincts is None or max_groups is not None else distincts.num_groups(columns)
 
 
 def wants_stages(options: Mapping[str, str], parsed: ParsedStatement) -> bool:

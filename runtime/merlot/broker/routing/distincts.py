@@ -9,8 +9,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot
 from merlot.cluster.distincts import DIGITS, positions
 from merlot.cluster.records import SegmentRecord
+from merlot.cluster.segments.boundary import TimeSplit
+from merlot.cluster.segments.editions import is_edition
 
 UNKNOWN: Final = 63
 """Exponent that stands for an unknown number: then each row may be a group."""
@@ -48,6 +51,7 @@ class TableDistincts:
     """Docs of segments, and the exponents of their columns' numbers of distinct values."""
 
     parts: tuple[_Alike, ...] = field(repr=False)
+    records: Sequence[SegmentRecord] = field(repr=False)
 
     @classmethod
     def of(cls, records: Sequence[SegmentRecord]) -> TableDistincts:
@@ -56,7 +60,14 @@ class TableDistincts:
         for record in records:
             is_known = len(record.distincts) == len(positions(record.columns)) and record.distincts.isascii()
             alike.setdefault(record.columns if is_known else "", []).append(record)
-        return cls(tuple(_Alike.of(columns, same) for columns, same in alike.items()))
+        return cls(tuple(_Alike.of(columns, same) for columns, same in alike.items()), records)
+
+    @classmethod
+    def of_snapshot(cls, snapshot: RoutingSnapshot, previous: TableDistincts | None = None) -> TableDistincts:
+        """Return what the records of a snapshot's sealed segments say that queries see; `previous` if those are the
+        same."""
+        records = [segment.record for segment in snapshot.segments.values() if _is_counted(segment)]
+        return previous if previous is not None and _are_same(previous.records, records) else cls.of(records)
 
     @property
     def num_docs(self) -> int:
@@ -66,3 +77,11 @@ class TableDistincts:
     def num_groups(self, columns: Collection[str]) -> int:
         """Return the most groups of all segments together, if none of them shares a group with another."""
         return sum(part.num_groups(columns) for part in self.parts)
+
+
+def _are_same(before: Sequence[SegmentRecord], after: Sequence[SegmentRecord]) -> bool:
+    return len(before) == len(after) and all(old is new for old, new in zip(before, after, strict=True))
+
+
+def _is_counted(segment: RoutedSegment) -> bool:
+    return segment.is_known and not is_edition(segment.key) and segment.time_split is not TimeSplit.HIDDEN

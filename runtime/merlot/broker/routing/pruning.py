@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from merlot import telemetry
 from merlot.broker.routing import plugin_pruners
-from merlot.broker.routing.distincts import TableDistincts
 from merlot.broker.routing.plugin_pruners import KeepMask, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
@@ -80,8 +79,6 @@ class TablePruning:
     num_seen: int
     editions: Mapping[int, int] = field(default_factory=dict)
     """Position of each partition's edition, by the number of its group; empty unless batches fill an upsert table."""
-    distincts: TableDistincts
-    """Numbers of distinct values of the segments that queries see."""
     groups: Sequence[int | None] = ()
     """Numbers of groups, by position; empty if there are no editions."""
 
@@ -187,13 +184,9 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
-        distincts = previous.distincts
     else:
         builder = _StatisticsBuilder(snapshot, spec, records, [segment.time_split for segment in segments])
         stages, unreadable = builder.stages(), builder.unreadable()
-        distincts = TableDistincts.of(
-            [record for record, is_seen in zip(records, seen.tolist(), strict=True) if record is not None and is_seen]
-        )
         own = plugin_pruners.prepare_all(snapshot.table, spec, records, () if previous is None else previous.own)
     keys = np.empty(len(segments), np.object_)
     keys[:] = [segment.key for segment in segments]
@@ -212,7 +205,6 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
         seen=None if num_seen == len(segments) else seen,
         num_seen=num_seen,
         editions=editions,
-        distincts=distincts,
         groups=[segment.group for segment in segments] if editions else (),
     )
 

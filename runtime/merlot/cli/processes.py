@@ -28,7 +28,7 @@ async def run_until_signal(
 ) -> None:
     """Start, print the line that `start` returns, wait for a signal or for `until`, and stop."""
     keep_few_heaps()
-    _keep_pandas_out()
+    keep_pandas_out()
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -64,7 +64,7 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError("pandas is not looked for", name=fullname)
 
 
-def _keep_pandas_out() -> None:
+def keep_pandas_out() -> None:
     """Have pyarrow take pandas for missing. Where it is installed, pyarrow imports it for its first array: the first
     query would take half a second of CPU time more, and the process 50 MB. No role uses it."""
     if "pandas" in sys.modules:

@@ -35,3 +35,17 @@ def test_a_role_loads_only_what_it_needs(role: str) -> None:
     code = f"import sys, merlot.cli.{role}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (NEVER_AT_START | OTHERS[role]) & set(done.stdout.split()) == set()
+
+
+def test_pyarrow_loads_no_pandas_in_a_role() -> None:
+    code = """
+import sys
+from merlot.cli.processes import keep_pandas_out
+keep_pandas_out()
+import pyarrow as pa
+pa.array([1])
+print("pandas" in sys.modules)
+print(pa.table({"x": [1]}).to_pandas().x.sum())  # a plugin may still ask for it
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "1"]

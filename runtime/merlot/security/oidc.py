@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import aiohttp
 import jwt
@@ -147,7 +147,7 @@ def identity_of(claims: Mapping[str, Any], issuer: OidcIssuer) -> Identity:
     return Identity(issuer.prefix + name, frozenset(issuer.prefix + group for group in groups), "jwt")
 
 
-def _is_name(value: object) -> bool:
+def _is_name(value: object) -> TypeGuard[str]:
     """Return True if a value can be a name: a text that a line of a log can hold, hence without lone surrogates."""
     return isinstance(value, str) and value != "" and value.isprintable()
 

@@ -7,6 +7,7 @@ somebody who sees masks of the columns in question, and answers as DuckDB does o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.budget import count, seed
@@ -105,8 +106,14 @@ def test_keys_filter_other_leaves_only_where_neither_is_masked(
     node: ViewingNode, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """A masked key is computed above the leaf, whose own column is another one."""
-    narrowed, seen = stages.narrowed, []
-    monkeypatch.setattr(stages, "narrowed", lambda *given: seen.append(given) or narrowed(*given))
+    narrowed = stages.narrowed
+    seen: list[tuple[Any, ...]] = []
+
+    def seen_narrowed(*given: Any) -> Any:
+        seen.append(given)
+        return narrowed(*given)
+
+    monkeypatch.setattr(stages, "narrowed", seen_narrowed)
     oracle = oracle_of(USED, IDENTITIES[name])
     assert difference(node, f"SELECT a.id FROM {JOINED} WHERE b.few > 0", name, oracle) is None
     assert bool(seen) is (name == "rows")

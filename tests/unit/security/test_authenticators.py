@@ -311,7 +311,8 @@ def test_reviews_that_accept_nobody(status: dict[str, object]) -> None:
 
 
 async def test_guessed_tokens_cost_the_api_server_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, may_answer = [], asyncio.Event()
+    asked: list[str] = []
+    may_answer = asyncio.Event()
 
     async def identify(_: TokenReviewer, token: str) -> Identity:
         asked.append(token)

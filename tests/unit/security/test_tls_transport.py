@@ -292,7 +292,7 @@ async def test_an_idle_connection_takes_no_more_memory_than_the_limit_allows_for
     count = 50
     context = Certificates(folder.files()).public_context()
     client = client_of(folder.ca)
-    clients = []
+    clients: list[TlsConnection] = []
 
     def connect() -> TlsConnection:
         """Shake hands without sockets."""

@@ -94,16 +94,14 @@ def test_queries_are_recorded_without_their_constants(tmp_path: Path, settings: 
 
 
 def test_a_process_ends_though_nobody_takes_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "CLOSE_S", 0.1)
     may_write = threading.Event()
     log = AuditLog(AuditSettings(path=str(tmp_path / "audit.log")))
     monkeypatch.setattr(log, "_write", lambda _: may_write.wait())
     for number in range(audit.MAX_WAITING + 10):
         log.record({"number": number})
-    log.close()
+    log.close(0.1)
     may_write.set()
-    monkeypatch.setattr(audit, "CLOSE_S", 60)
-    log.close()
+    log.close(60)
 
 
 def test_files_are_rotated_and_bounded(tmp_path: Path) -> None:

@@ -80,11 +80,11 @@ class AuditLog:
         except queue.Full:
             self._num_lost += 1
 
-    def close(self, patience_s: float = CLOSE_S) -> None:
-        """Write what waits, and close. Lines that cannot be written within `patience_s` are lost."""
+    def close(self, wait_s: float = CLOSE_S) -> None:
+        """Write what waits, and close. Lines that cannot be written within `wait_s` are lost."""
         with contextlib.suppress(queue.Full):
-            self._lines.put(None, timeout=patience_s)
-        self._writer.join(patience_s)
+            self._lines.put(None, timeout=wait_s)
+        self._writer.join(wait_s)
         if self._writer.is_alive():
             _LOG.error(
                 "audit log cannot be written to its end path=%s lines=%d", self.settings.path, self._lines.qsize()

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from tests.budget import count, seed
+from tests.node.viewing_node import ViewingNode, viewing_node
 from tests.oracle.stage_generator import StageGenerator
 from tests.oracle.viewed_tables import SeenTable, oracle_of, viewer
 from tests.sql.slt_answers import first_difference, normalize, sort_rows
 from tests.sql.slt_data import edges, things
 from tests.sql.slt_oracle import Oracle
-from tests.support.viewing_node import ViewingNode, viewing_node
 
 from merlot.broker import stages
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.node.viewing_node import ViewingNode, viewing_node
 from tests.sql.slt_data import things
 from tests.support.viewers import Viewer
-from tests.support.viewing_node import ViewingNode, viewing_node
 
 from merlot.broker.queries import SqlRequest
 from merlot.broker.response import BrokerAnswer, ResultColumns

@@ -100,8 +100,8 @@ check-all-else: $(VENV)/.dev
 	$(BIN)/python -m merlot.spec.crd --check crds
 	$(BIN)/python -m tests.contracts.ingestion.page --check docs
 	$(BIN)/python -m tests.contracts.functions.page --check docs
-	$(BIN)/python tests/plans/plan_fixtures.py --check
-	$(BIN)/python tests/plans/rewrite_fixtures.py --check
+	$(BIN)/python -m tests.plans.plan_fixtures --check
+	$(BIN)/python -m tests.plans.rewrite_fixtures --check
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-actions .github/actions/*/action.yml
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
@@ -153,8 +153,8 @@ crds: $(VENV)/.dev ## Regenerate crds/ from the pydantic models
 	$(BIN)/python -m merlot.spec.crd crds
 
 plans: $(VENV)/.dev ## Regenerate the plans of tests/plans from EXPLAIN
-	@$(BIN)/python tests/plans/plan_fixtures.py
-	@$(BIN)/python tests/plans/rewrite_fixtures.py
+	@$(BIN)/python -m tests.plans.plan_fixtures
+	@$(BIN)/python -m tests.plans.rewrite_fixtures
 
 docs: $(VENV)/.dev ## Regenerate the tables of docs/ingestion.md and docs/functions.md from the tested matrix and the registries
 	$(BIN)/python -m tests.contracts.ingestion.page docs

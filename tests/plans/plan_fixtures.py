@@ -2,7 +2,7 @@
 
 A `.plans` file has queries, each in lines that begin in the first column; `#` begins a comment. Indented below a query
 stands what EXPLAIN tells of each layout, segments with the same plan counted. `make plans` writes what is indented
-anew; `python tests/plans/plan_fixtures.py --check`, and a test, compare.
+anew; `python -m tests.plans.plan_fixtures --check`, and a test, compare.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `rewrites.txt` has queries, each a line that begins in the first column; `#` begins a comment. Indented below a query
 stand its tree before and after the rules that changed it, and what servers are asked.
-`python tests/plans/rewrite_fixtures.py` writes what is indented anew; with --check, as a test does, it compares.
+`python -m tests.plans.rewrite_fixtures` writes what is indented anew; with --check, as a test does, it compares.
 """
 
 from __future__ import annotations

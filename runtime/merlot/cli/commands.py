@@ -43,7 +43,7 @@ COMMANDS = {
     "drain": "Have brokers send queries elsewhere, until the process restarts or `merlot undrain` undoes it.",
     "undrain": "Undo a drain.",
     "backfill": "Replace a window of time by the rows of a source.",
-    "recover": "Have a table answer again that the metastore has lost.",
+    "recover": "Have tables answer again that the metastore has lost.",
     "undelete": "Bring removed segments back from the trash, which keeps their files for seven days.",
     "segment": "Inspect or verify segment files (.mseg), or annotate published segments.",
     "stream": "Pause, resume or commit the stream of a table, or read it again.",

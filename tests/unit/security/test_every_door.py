@@ -40,6 +40,7 @@ READING: Final = {"GET", "HEAD"}
 
 def routes_by_role(store: SqliteMetastore) -> dict[str, list[web.RouteDef]]:
     broker = MagicMock()
+    broker.directory.find.return_value = None  # names that are mocks end nowhere
     server = health.make_app(health.HealthSources(lambda: None, list))
     of_server = [
         web.RouteDef(route.method, route.resource.canonical, route.handler, {})

@@ -14,8 +14,8 @@ from merlot.advice.candidates import Candidate
 from merlot.advice.choice import Tried
 from merlot.advice.trial import Trial
 from merlot.catalog.publish import upload
-from merlot.cli.app import INTERRUPTED
 from merlot.cli.main import run
+from merlot.cli.starting import INTERRUPTED
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.segments.publish import publish
 from merlot.embedded.node import METASTORE_FILE, EmbeddedNode

@@ -13,9 +13,9 @@ from tests.node.nodes import StartNode, ask, until_rows
 from tests.support.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest
 
 from merlot.cli import backfiller, main
-from merlot.cli.app import INTERRUPTED
 from merlot.cli.errors import CommandError
 from merlot.cli.replacement import Replacer
+from merlot.cli.starting import INTERRUPTED
 from merlot.cluster.records import SegmentRecord
 from merlot.embedded.node import EmbeddedNode
 from merlot.spec.tasks import BACKFILLED, ROUNDED_TO

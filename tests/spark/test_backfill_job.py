@@ -16,7 +16,7 @@ from pyarrow import parquet
 from tests.support.processes import ClusterProcesses
 from tests.support.sample import BY_THREE_DAYS, ORDERS, START_MS, order_rows, orders_manifest, upload_orders
 
-from merlot.cli.app import INTERRUPTED
+from merlot.cli.starting import INTERRUPTED
 from merlot.cluster.manifests.rollups import put_rollup
 from merlot.cluster.records import SegmentRecord
 from merlot.cluster.segments.view import TableView, load

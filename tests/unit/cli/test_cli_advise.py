@@ -21,9 +21,9 @@ from tests.support.sample import build_orders, orders_manifest
 from tests.unit.cli.conftest import FakeNode
 
 from merlot.cli.advisor import AdviceRequest, advise, brokers_log, newest
-from merlot.cli.app import INTERRUPTED
 from merlot.cli.client import NodeClient
 from merlot.cli.main import run
+from merlot.cli.starting import INTERRUPTED
 from merlot.cluster.manifests.tables import put_table
 from merlot.cluster.records import SegmentRecord
 

@@ -94,6 +94,8 @@ def test_options_log_in(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: 
     (tmp_path / "token").write_text("t")
     monkeypatch.setenv("MERLOT_PASSWORD", "secret")
     monkeypatch.setenv("MERLOT_TOKEN", "another")
+    for name in (own_credentials.USER, own_credentials.TOKEN_FILE):
+        monkeypatch.setenv(name, "")  # so that what logging in writes there ends with the test
     app.run(["--user", "ann", "rollup", "run", "x", "--url", f"{server}/403"])
     app.run(["--token-file", str(tmp_path / "token"), "get", "tables", "--url", f"{server}/403"])
     assert Recorder.seen[-1] == "Bearer t"

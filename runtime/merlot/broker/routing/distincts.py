@@ -67,7 +67,7 @@ class TableDistincts:
         """Return what the records of a snapshot's sealed segments say that queries see; `previous` if those are the
         same."""
         records = [segment.record for segment in snapshot.segments.values() if _is_counted(segment)]
-        return previous if previous is not None and _are_same(previous.records, records) else cls.of(records)
+        return previous if previous is not None and are_same_records(previous.records, records) else cls.of(records)
 
     @property
     def num_docs(self) -> int:
@@ -79,7 +79,8 @@ class TableDistincts:
         return sum(part.num_groups(columns) for part in self.parts)
 
 
-def _are_same(before: Sequence[SegmentRecord], after: Sequence[SegmentRecord]) -> bool:
+def are_same_records(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:
+    """Return whether these are the very records, so that what was made of them need not be made anew."""
     return len(before) == len(after) and all(old is new for old, new in zip(before, after, strict=True))
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from merlot import telemetry
 from merlot.broker.routing import plugin_pruners
+from merlot.broker.routing.distincts import are_same_records
 from merlot.broker.routing.plugin_pruners import KeepMask, PluginPruner
 from merlot.broker.routing.routes import RoutedSegment, RoutingSnapshot, ServerRoute
 from merlot.cluster.records import UNREADABLE, PartitionRecord, SegmentRecord
@@ -181,7 +182,7 @@ def build(snapshot: RoutingSnapshot, spec: TableSpec, previous: TablePruning | N
     seen = cuts != TimeSplit.HIDDEN
     seen[positions] = False
     num_seen = int(np.count_nonzero(seen))
-    is_alike = previous is not None and previous.spec == spec and _are_same(previous.records, records)
+    is_alike = previous is not None and previous.spec == spec and are_same_records(previous.records, records)
     if previous is not None and is_alike and _are_cut_alike(previous, snapshot, cuts):
         records, stages, own, unreadable = list(previous.records), previous.stages, previous.own, previous.unreadable
     else:
@@ -222,10 +223,6 @@ def unknown_pruners(spec: TableSpec) -> list[str]:
 def select(snapshot: RoutingSnapshot, request_number: int) -> Selection:
     """Select all segments; for tables without pruning."""
     return Selection(snapshot.select(request_number), snapshot.unavailable)
-
-
-def _are_same(before: Sequence[SegmentRecord | None], after: Sequence[SegmentRecord | None]) -> bool:
-    return len(before) == len(after) and all(old is new for old, new in zip(before, after, strict=True))
 
 
 def _are_cut_alike(previous: TablePruning, snapshot: RoutingSnapshot, cuts: NDArray[np.int8]) -> bool:

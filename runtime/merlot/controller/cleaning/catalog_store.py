@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from merlot.cluster.losses import CatalogChanges, CatalogRecord
+from merlot.cluster.record import Record
 from merlot.errors import CorruptionError, NotFoundError
 from merlot.ids import TableName
 
 T = TypeVar("T")
-CatalogT = TypeVar("CatalogT", bound=CatalogRecord)
+RecordT = TypeVar("RecordT", bound=Record)
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,11 +40,11 @@ OpenCatalogStore = Callable[[str | None], CatalogStore]
 def read_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
     """Return the table's catalog with its changes applied; None if there is none. Raise CorruptionError if it cannot be
     read."""
-    whole = _read(store, store.url_below(table, FOLDER, FILE), CatalogRecord)
+    whole = read_record(store, store.url_below(table, FOLDER, FILE), CatalogRecord)
     if whole is None or not whole.edition:
         return whole
     try:
-        changes = _read(store, store.url_below(table, FOLDER, CHANGES_FILE), CatalogChanges)
+        changes = read_record(store, store.url_below(table, FOLDER, CHANGES_FILE), CatalogChanges)
     except CorruptionError as error:
         _LOG.error("changes of a catalog cannot be read, an older state is taken table=%s cause=%s", table, error)
         return whole
@@ -52,12 +53,12 @@ def read_catalog(store: CatalogStore, table: TableName) -> CatalogRecord | None:
 
 def write_catalog(store: CatalogStore, table: TableName, catalog: CatalogRecord) -> None:
     """Replace the table's catalog. Changes recorded against the previous catalog no longer apply."""
-    _write(store, store.url_below(table, FOLDER, FILE), catalog)
+    write_record(store, store.url_below(table, FOLDER, FILE), catalog)
 
 
 def write_changes(store: CatalogStore, table: TableName, changes: CatalogChanges) -> None:
     """Replace the changes beside the table's catalog."""
-    _write(store, store.url_below(table, FOLDER, CHANGES_FILE), changes)
+    write_record(store, store.url_below(table, FOLDER, CHANGES_FILE), changes)
 
 
 def delete_catalog(store: CatalogStore, table: TableName) -> None:
@@ -66,15 +67,17 @@ def delete_catalog(store: CatalogStore, table: TableName) -> None:
         store.delete(store.url_below(table, FOLDER, name))
 
 
-def _read(store: CatalogStore, url: str, kind: type[CatalogT]) -> CatalogT | None:
+def read_record(store: CatalogStore, url: str, kind: type[RecordT]) -> RecordT | None:
+    """Return the record in a file; None if there is no such file. Raise CorruptionError if it cannot be read."""
     try:
         return store.read(url, lambda data: kind.from_bytes(bytes(data), url))
     except NotFoundError:
         return None
 
 
-def _write(store: CatalogStore, url: str, catalog: CatalogRecord) -> None:
+def write_record(store: CatalogStore, url: str, record: Record) -> None:
+    """Replace the file by one that holds the record."""
     with tempfile.TemporaryDirectory(prefix="merlot-catalog-") as folder:
         path = Path(folder) / FILE
-        path.write_bytes(catalog.to_bytes())
+        path.write_bytes(record.to_bytes())
         store.put(path, url)

@@ -8,10 +8,8 @@ folder, since not every object store lists folders.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 from merlot.clock import Clock
@@ -21,8 +19,8 @@ from merlot.cluster.losses import lost_tables
 from merlot.cluster.manifests.copies import ManifestsRecord, manifests_by_table
 from merlot.cluster.manifests.tables import find_retained
 from merlot.cluster.records import TableRecord
-from merlot.controller.cleaning.catalog_store import CatalogStore, OpenCatalogStore
-from merlot.errors import CorruptionError, InvalidInputError, MerlotError, NotFoundError, UnavailableError
+from merlot.controller.cleaning.catalog_store import CatalogStore, OpenCatalogStore, read_record, write_record
+from merlot.errors import CorruptionError, InvalidInputError, MerlotError, UnavailableError
 from merlot.ids import TableName
 from merlot.metastore.protocol import Metastore
 
@@ -48,16 +46,13 @@ def read_copies(store: ListedStore) -> Mapping[TableName, ManifestsRecord]:
         name = url.rpartition("/")[2]
         if name.endswith(_SUFFIX):
             try:
-                copies[TableName(name.removesuffix(_SUFFIX))] = store.read(url, partial(_parsed, url))
-            except NotFoundError:
-                continue
+                copy = read_record(store, url, ManifestsRecord)
             except CorruptionError as error:
                 _LOG.error("copy of manifests is damaged url=%s cause=%s", url, error)
+                continue
+            if copy is not None:
+                copies[TableName(name.removesuffix(_SUFFIX))] = copy
     return copies
-
-
-def _parsed(url: str, data: bytes) -> ManifestsRecord:
-    return ManifestsRecord.from_bytes(bytes(data), url)
 
 
 def _url(store: CatalogStore, table: TableName) -> str:
@@ -104,10 +99,8 @@ class ManifestCopies:
             _LOG.warning("copy of manifests is not brought up to date now table=%s cause=%s", table, error)
 
     def _write(self, store: CatalogStore, table: TableName, documents: tuple[dict[str, Any], ...]) -> None:
-        with tempfile.TemporaryDirectory(prefix="merlot-manifests-") as folder:
-            path = Path(folder) / f"manifests{_SUFFIX}"
-            path.write_bytes(ManifestsRecord(written_ms=self._clock.now_ms(), manifests=documents).to_bytes())
-            store.put(path, _url(store, table))
+        copy = ManifestsRecord(written_ms=self._clock.now_ms(), manifests=documents)
+        write_record(store, _url(store, table), copy)
 
     def _deleted(self, records: Mapping[TableName, TableRecord]) -> Iterator[TableName]:
         """Yield the tables that were deleted: only the trash, or a root that retains files, proves a deletion."""
